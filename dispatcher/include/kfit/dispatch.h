@@ -1,0 +1,70 @@
+/* kfit/dispatch.h - which kernel for this key? Exact shape or the original.
+ *
+ * A dispatcher has an immutable table built from one generation (or none), a grow-only table of the keys seen,
+ * which points to their trace slots, and a small cache per thread. The hot path takes no lock, makes no system
+ * call and allocates nothing. It is created lazily and lives until exit; after fork the child makes its own
+ * (kfit_dispatcher_after_fork).
+ */
+#ifndef KFIT_DISPATCH_H
+#define KFIT_DISPATCH_H
+
+#include "kfit/device.h"
+#include "kfit/env.h"
+#include "kfit/key.h"
+#include "kfit/op.h"
+#include "kfit/reason.h"
+#include "kfit/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct kfit_dispatcher;
+
+struct kfit_dispatcher_params {
+    enum kfit_mode mode;
+    const char *cache_dir;  /* NULL: dispatch nothing */
+    const char *generation; /* as kfit_generation_open; NULL: current */
+    const char *bans;       /* key texts separated by spaces or newlines; may be NULL */
+    const char *trace_dir;  /* NULL: memory-only trace */
+    const char *label;
+    const struct kfit_env *env; /* required: the running process' environment */
+    struct kfit_log log;
+};
+
+/* Never fails the process: when the generation or the trace cannot be used, the dispatcher works without, and
+ * the trace header's state_reason and state_text say why. Only KFIT_E_NOMEM (and KFIT_E_ARG) give no object. */
+enum kfit_status kfit_dispatcher_create(struct kfit_dispatcher **out, const struct kfit_dispatcher_params *params,
+                                        struct kfit_error *err);
+/* Only when no thread can be in a call. */
+void kfit_dispatcher_destroy(struct kfit_dispatcher *d);
+
+/* What to do for one call. */
+struct kfit_decision {
+    const struct kfit_kernel *kernel; /* NULL: run the original */
+    struct kfit_trace_slot *slot;     /* where to count; may be NULL (table full) */
+    enum kfit_reason reason;          /* NONE iff kernel */
+};
+
+/* Looks up and counts one call. threads: the BLAS thread count now, compared with the environment's (pass the
+ * environment's own to skip the check). Any thread. Cost: tens of ns, see tests/bench. */
+struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_key *key);
+
+/* Counts a call that could not become a key. */
+void kfit_dispatch_unkeyed(struct kfit_dispatcher *d, enum kfit_reason reason);
+
+/* The whole of a host gemm: key, lookup, launch. Returns KFIT_REASON_NONE if the result is in c; any other
+ * reason means nothing was touched and the original must run. generic: index from kfit_recorder_generic. */
+enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit_gemm_call *call,
+                                    int threads, uint32_t generic);
+
+struct kfit_recorder *kfit_dispatcher_recorder(struct kfit_dispatcher *d);
+
+/* Text for people: what would happen for key and why, near misses included (same op, one field differs:
+ * "differs from a tuned key only in n: 2688, tuned 2624"). Returns the length written. Not a hot path. */
+size_t kfit_dispatcher_explain(struct kfit_dispatcher *d, const union kfit_key *key, char *buf, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

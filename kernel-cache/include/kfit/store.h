@@ -1,0 +1,84 @@
+/* kfit/store.h - the tuner's working LMDB: winners, receipts, sources, evaluations, bans.
+ *
+ * Only tools open it, never a server. One writer at a time (LMDB's own lock); readers in other processes are
+ * fine. After fork the object refuses every call (KFIT_E_BUSY). MAP_FULL grows the map and tries again;
+ * MAP_RESIZED is followed. Every value carries its own checksum, so that a flipped bit is an error
+ * (KFIT_E_FORMAT, with the key) and not a lie; a damaged file is refused at open where it can be seen.
+ *
+ * Tables (named databases) are rows of one list; keys are bytes, values are bytes.
+ */
+#ifndef KFIT_STORE_H
+#define KFIT_STORE_H
+
+#include "kfit/record.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* X(name, what it maps). Append only. */
+#define KFIT_TABLE_LIST(X)                                                                                   \
+    X(META, "meta", "names to small values: format version, created")                                       \
+    X(ENVS, "envs", "environment hash to text")                                                              \
+    X(STAGED, "staged", "env hash + key: record of the present best, not yet published")                     \
+    X(RECEIPTS, "receipts", "env hash + key + source digest: receipt JSON")                                  \
+    X(SOURCES, "sources", "source digest: candidate source")                                                 \
+    X(EVALS, "evals", "env hash + key + source digest: one evaluation, also a failed one")                   \
+    X(BANS, "bans", "key: why it must not run")                                                              \
+    X(LESSONS, "lessons", "id: lesson JSON")                                                                 \
+    X(DEVICES, "devices", "env hash + name: measured ceilings and other facts of the device")
+
+enum kfit_table {
+#define KFIT_X(name, str, text) KFIT_TABLE_##name,
+    KFIT_TABLE_LIST(KFIT_X)
+#undef KFIT_X
+        KFIT_TABLE_COUNT
+};
+
+struct kfit_store;
+
+enum kfit_store_flags { KFIT_STORE_READ = 0, KFIT_STORE_WRITE = 1 };
+
+/* Opens (with WRITE: makes) dir/store. Errors: KFIT_E_NOTFOUND, KFIT_E_PERM (not ours, or writable by others),
+ * KFIT_E_FORMAT, KFIT_E_VERSION, KFIT_E_UNSUPPORTED (no LMDB), KFIT_E_IO. */
+enum kfit_status kfit_store_open(const char *dir, unsigned flags, struct kfit_store **out,
+                                 struct kfit_error *err);
+void kfit_store_close(struct kfit_store *s);
+
+/* Single operations, each its own transaction, durable on return. */
+enum kfit_status kfit_store_put(struct kfit_store *s, enum kfit_table t, const void *key, size_t key_bytes,
+                                const void *value, size_t value_bytes, struct kfit_error *err);
+/* *value is malloc'ed, NUL-terminated beyond value_bytes, the caller's to free. KFIT_E_NOTFOUND leaves it NULL. */
+enum kfit_status kfit_store_get(struct kfit_store *s, enum kfit_table t, const void *key, size_t key_bytes,
+                                void **value, size_t *value_bytes, struct kfit_error *err);
+enum kfit_status kfit_store_del(struct kfit_store *s, enum kfit_table t, const void *key, size_t key_bytes,
+                                struct kfit_error *err);
+
+/* Several puts (value NULL: delete) in one transaction: all or nothing. */
+struct kfit_store_op {
+    enum kfit_table table;
+    const void *key;
+    size_t key_bytes;
+    const void *value;
+    size_t value_bytes;
+};
+enum kfit_status kfit_store_apply(struct kfit_store *s, const struct kfit_store_op *ops, size_t n,
+                                  struct kfit_error *err);
+
+/* Calls fn in key order for entries whose key starts with prefix, from one snapshot. Bytes are valid during
+ * the call; problem is non-NULL (and value NULL) for an entry whose checksum fails. fn returns 0 to go on. */
+enum kfit_status kfit_store_each(struct kfit_store *s, enum kfit_table t, const void *prefix,
+                                 size_t prefix_bytes,
+                                 int (*fn)(void *ctx, const void *key, size_t key_bytes, const void *value,
+                                           size_t value_bytes, const char *problem),
+                                 void *ctx, struct kfit_error *err);
+
+/* The compound key of STAGED, RECEIPTS and EVALS: 8 bytes big-endian env hash, then the key's used bytes, then
+ * (digest not NULL) 32 bytes. Returns its length; buf holds at least KFIT_STORE_KEY_MAX bytes. */
+#define KFIT_STORE_KEY_MAX (8 + KFIT_KEY_MAX_BYTES + 32)
+size_t kfit_store_key(uint8_t *buf, uint64_t env_hard, const union kfit_key *key, const uint8_t *digest);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,66 @@
+/* kfit/judge.h - is this image right, and is it faster? The judge believes nothing a candidate says.
+ *
+ * The parent (this library) makes inputs, computes float64 references, compares outputs after the runner has
+ * stopped, reads a second clock, and decides. The runner (a child, `kfit-runner`) holds candidate, generic and
+ * inputs, nothing else: empty environment, no other descriptors, seccomp, limits on time and memory. Gates and
+ * bounds: see offline-search/README.md.
+ *
+ * One judge at a time per device (lock across processes; KFIT_E_BUSY names the holder).
+ */
+#ifndef KFIT_JUDGE_H
+#define KFIT_JUDGE_H
+
+#include "kfit/compile.h"
+#include "kfit/receipt.h"
+#include "kfit/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct kfit_judge; /* device lock, ceilings, cached references */
+
+struct kfit_judge_params {
+    const char *runner;               /* path of kfit-runner; NULL: beside the running program */
+    const struct kfit_generic *generic; /* the library the program uses; copied */
+    const struct kfit_env *env;       /* copied; its threads are given to the generic */
+    uint64_t seed;                    /* of the fixed inputs; 0: from the OS; printed in receipts */
+    double call_ns;                   /* cost of a dispatched call, added to the candidate's time; 0: default */
+    struct kfit_log log;
+};
+
+enum kfit_status kfit_judge_create(const struct kfit_judge_params *params, struct kfit_judge **out,
+                                   struct kfit_error *err);
+void kfit_judge_destroy(struct kfit_judge *j);
+
+struct kfit_judge_job {
+    const union kfit_key *key;
+    const void *image; /* as kfit_compile made it */
+    size_t image_bytes;
+    const struct kfit_plan *plan;
+    /* The present winner for this key, if any: the incumbent is the faster of it and the generic. */
+    const void *incumbent_image;
+    size_t incumbent_bytes;
+    const struct kfit_plan *incumbent_plan;
+    /* Stop after gate 1 and a short timing, to rank a population cheaply; never promotes. */
+    bool screen;
+};
+
+/* Runs the gates in order of cost, stopping at the first failure, and fills the receipt's gates, timing, noise,
+ * bound, verdict and code. KFIT_OK also when the candidate is refused: the verdict says so. Errors are ours:
+ * KFIT_E_IO, KFIT_E_NOTFOUND (runner or generic), KFIT_E_NOMEM, KFIT_E_INTERRUPTED. */
+enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_job *job,
+                                struct kfit_receipt *receipt, struct kfit_error *err);
+
+/* Times the generic alone, as the decision does: median ns per call. */
+enum kfit_status kfit_judge_time_generic(struct kfit_judge *j, const union kfit_key *key, double *ns,
+                                         struct kfit_error *err);
+
+/* Measured lower bound for any correct kernel of this key on this device, ns. */
+enum kfit_status kfit_judge_bound(struct kfit_judge *j, const union kfit_key *key, double *ns,
+                                  struct kfit_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,93 @@
+#include <cpuid.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kfit/env.h"
+#include "kfit/hash.h"
+
+uint64_t kfit_text_hash(const char *text)
+{
+    return XXH3_64bits(text, strlen(text));
+}
+
+const char *kfit_host_isa(void)
+{
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return "x86-64-v4";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+        return "x86-64-v3";
+    return "x86-64-v2";
+}
+
+static void brand(char out[64])
+{
+    unsigned r[12] = {0};
+    snprintf(out, 64, "unknown");
+    if (__get_cpuid_max(0x80000000u, NULL) < 0x80000004u)
+        return;
+    for (unsigned i = 0; i < 3; i++)
+        __get_cpuid(0x80000002u + i, &r[4 * i], &r[4 * i + 1], &r[4 * i + 2], &r[4 * i + 3]);
+    char text[sizeof r + 1];
+    memcpy(text, r, sizeof r);
+    text[sizeof r] = '\0';
+    size_t n = strlen(text), start = strspn(text, " ");
+    while (n > start && text[n - 1] == ' ')
+        text[--n] = '\0';
+    if (n > start)
+        snprintf(out, 64, "%s", text + start);
+}
+
+/* Appends "name=value;" with separators in value replaced; a pair that does not fit is left out whole. */
+static void add(char text[KFIT_ENV_TEXT_MAX], const char *name, const char *value)
+{
+    size_t used = strlen(text);
+    int n = snprintf(text + used, KFIT_ENV_TEXT_MAX - used, "%s=%s;", name, value);
+    if (n < 0 || used + (size_t)n >= KFIT_ENV_TEXT_MAX) {
+        text[used] = '\0';
+        return;
+    }
+    for (char *p = text + used + strlen(name) + 1; p[1]; p++)
+        if (*p == ';' || *p == '=' || (unsigned char)*p < ' ')
+            *p = '_';
+}
+
+void kfit_env_host(struct kfit_env *env, int blas_threads, const char *blas, const char *compiler)
+{
+    char model[64], threads[16];
+    brand(model);
+    snprintf(threads, sizeof threads, "%d", blas_threads);
+    memset(env, 0, sizeof *env);
+    add(env->hard, "device", "host");
+    add(env->hard, "isa", kfit_host_isa());
+    add(env->hard, "model", model);
+    add(env->hard, "threads", threads);
+    if (blas)
+        add(env->soft, "blas", blas);
+    if (compiler)
+        add(env->soft, "compiler", compiler);
+    env->hard_hash = kfit_text_hash(env->hard);
+    env->soft_hash = kfit_text_hash(env->soft);
+}
+
+int kfit_env_get(const char *text, const char *name, char *buf, size_t size)
+{
+    size_t want = strlen(name);
+    if (size)
+        buf[0] = '\0';
+    for (const char *p = text; *p;) {
+        size_t len = strcspn(p, ";");
+        if (len > want && !strncmp(p, name, want) && p[want] == '=') {
+            size_t n = len - want - 1;
+            if (n >= size)
+                return 0;
+            memcpy(buf, p + want + 1, n);
+            buf[n] = '\0';
+            return 1;
+        }
+        p += len + (p[len] == ';');
+    }
+    return 0;
+}

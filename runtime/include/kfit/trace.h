@@ -1,0 +1,173 @@
+/* kfit/trace.h - the trace file: what one process called, how often, and what became of it.
+ *
+ * One file per process, `<boot id>-<pid namespace>-<pid>-<start time>.kft`, mapped shared while the process
+ * lives, so that it survives SIGKILL and can be read at any time. Layout, little-endian, version 1:
+ *
+ *   0                     struct kfit_trace_header (4096 bytes)
+ *   header_bytes          slot_count x struct kfit_trace_slot, open addressing, linear probing from
+ *                         hash & (slot_count - 1)
+ *
+ * A slot goes EMPTY -> CLAIMED -> READY; readers skip and count CLAIMED ones and slots whose key does not
+ * pass kfit_key_check. Only a bad header refuses a file. Counters are relaxed atomics. Shapes and times only,
+ * never tensor contents.
+ *
+ * Version rules: any change of these structs is a new version; golden bytes in tests/golden/.
+ */
+#ifndef KFIT_TRACE_H
+#define KFIT_TRACE_H
+
+#include <stdint.h>
+
+#include "kfit/env.h"
+#include "kfit/key.h"
+#include "kfit/log.h"
+#include "kfit/reason.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KFIT_TRACE_MAGIC "kfittrc"
+#define KFIT_TRACE_VERSION 1u
+#define KFIT_TRACE_SLOTS_DEFAULT 16384u
+#define KFIT_TRACE_SLOTS_MAX (1u << 20)
+#define KFIT_TRACE_REASONS 20 /* counters per slot, >= KFIT_REASON_COUNT */
+#define KFIT_TRACE_GENERICS 4
+
+enum kfit_slot_state { KFIT_SLOT_EMPTY, KFIT_SLOT_CLAIMED, KFIT_SLOT_READY };
+enum kfit_control { KFIT_CONTROL_RUN, KFIT_CONTROL_OFF };
+enum kfit_mode { KFIT_MODE_OFF, KFIT_MODE_RECORD, KFIT_MODE_DISPATCH, KFIT_MODE_BOTH };
+
+/* A library that provides the generic: where it lives, how it names its functions, what it says of itself. */
+struct kfit_generic {
+    char path[256];   /* file the process has loaded */
+    char naming[32];  /* pattern with one %s, e.g. "cblas_%s", "scipy_cblas_%s64_" */
+    char config[128]; /* e.g. "OpenBLAS 0.3.21 ... Zen MAX_THREADS=64" */
+    int32_t threads;  /* at the time of the first call; 0 unknown */
+    uint32_t int_bits; /* 32 or 64: width of its integers */
+};
+
+struct kfit_trace_slot { /* 320 bytes */
+    uint32_t state;      /* enum kfit_slot_state */
+    uint32_t generic;    /* index into header.generics of the library last called for it */
+    uint64_t hash;
+    uint32_t last_seen_s; /* CLOCK_REALTIME_COARSE seconds, refreshed now and then */
+    uint32_t zero;
+    uint64_t zero2;
+    uint64_t count[KFIT_TRACE_REASONS]; /* by enum kfit_reason; [0] = calls that ran a kfit kernel */
+    union kfit_key key;
+};
+
+struct kfit_trace_header { /* 4096 bytes */
+    char magic[8];         /* KFIT_TRACE_MAGIC, NUL-padded */
+    uint32_t version, header_bytes, slot_bytes, slot_count;
+    uint64_t file_bytes;
+    uint32_t slots_used; /* slots claimed so far */
+    uint32_t slots_busy; /* calls not counted because two threads met on a new key */
+    int32_t pid;
+    uint32_t uid;
+    uint64_t start_ticks;   /* field 22 of /proc/self/stat */
+    int64_t start_unix_ns;
+    int64_t end_unix_ns;    /* 0 while running or killed */
+    int32_t rank;           /* -1 unknown */
+    uint32_t mode;          /* enum kfit_mode */
+    uint32_t control;       /* enum kfit_control; written by `kfit off`, read by the dispatcher on each call */
+    uint32_t state_reason;  /* enum kfit_reason: why nothing is dispatched, NONE while dispatching */
+    uint64_t generation;    /* 0: none */
+    uint8_t generation_digest[32];
+    uint64_t unkeyed[KFIT_TRACE_REASONS]; /* calls that never became a key, by reason */
+    char boot_id[40];
+    char label[64];      /* KFIT_LABEL, printable */
+    char program[128];   /* command name and first argument */
+    char state_text[256]; /* one sentence for people: what state, why */
+    struct kfit_env env;
+    uint32_t generic_count, zero;
+    struct kfit_generic generics[KFIT_TRACE_GENERICS];
+    uint8_t reserved[1000];
+};
+
+/* ---- reading (offline; any thread, one object per thread) ---- */
+
+struct kfit_trace; /* a snapshot of a file's header and slots in private memory */
+
+/* Reads path. Refuses what is not a regular file, larger than the format allows, truncated, or of another
+ * version (KFIT_E_FORMAT, KFIT_E_VERSION, KFIT_E_IO with a message). On success *out is owned by the caller. */
+enum kfit_status kfit_trace_read(const char *path, struct kfit_trace **out, struct kfit_error *err);
+void kfit_trace_destroy(struct kfit_trace *t);
+
+const struct kfit_trace_header *kfit_trace_header(const struct kfit_trace *t);
+
+/* Ready and well-formed slots, in file order. */
+size_t kfit_trace_count(const struct kfit_trace *t);
+const struct kfit_trace_slot *kfit_trace_at(const struct kfit_trace *t, size_t i);
+/* Slots skipped: being written when read, or with a key that does not pass the check. */
+size_t kfit_trace_skipped(const struct kfit_trace *t);
+
+static inline uint64_t kfit_slot_calls(const struct kfit_trace_slot *s)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++)
+        n += s->count[i];
+    return n;
+}
+
+/* Adds up the slots of n traces by key (and generic library, matched by path and naming) into a new trace
+ * that has no process of its own (pid 0). The environment must be the same in all (KFIT_E_ENV says which
+ * differ), unless force. Traces stay the caller's. */
+enum kfit_status kfit_trace_merge(const struct kfit_trace *const *in, size_t n, bool force,
+                                  struct kfit_trace **out, struct kfit_error *err);
+
+/* Writes t as a new file, atomically (temporary file beside it, then rename). */
+enum kfit_status kfit_trace_write(const struct kfit_trace *t, const char *path, struct kfit_error *err);
+
+/* Whether the process that wrote t still runs (same boot, pid and start time). */
+bool kfit_trace_alive(const struct kfit_trace *t);
+
+/* Sets the control word in the file of a live process. */
+enum kfit_status kfit_trace_set_control(const char *path, enum kfit_control value, struct kfit_error *err);
+
+/* Default directory: $KFIT_TRACE, else $XDG_RUNTIME_DIR/kfit, else /dev/shm/kfit-<uid>. Returns length. */
+size_t kfit_trace_default_dir(char *buf, size_t size);
+
+/* ---- writing (in the served process) ---- */
+
+struct kfit_recorder;
+
+struct kfit_recorder_params {
+    const char *dir;     /* NULL: memory only; made 0700 if missing */
+    const char *label;   /* may be NULL */
+    uint32_t slot_count; /* power of two; 0: default */
+    enum kfit_mode mode;
+};
+
+/* Makes the file in full (O_EXCL | O_NOFOLLOW, 0600, posix_fallocate, so that a full disk is an error here and
+ * never a SIGBUS later) and maps it. With dir NULL, or never failing for the caller's sake: on any error the
+ * recorder is made memory-only, *out is valid, and the status and err say why no file exists.
+ * Only KFIT_E_NOMEM leaves *out NULL. Makes no thread, no output, no malloc. */
+enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct kfit_recorder_params *params,
+                                      struct kfit_error *err);
+
+/* Unmaps. The file stays. */
+void kfit_recorder_destroy(struct kfit_recorder *r);
+
+/* The live header; fields other than counters are written only by the creating thread at start. */
+struct kfit_trace_header *kfit_recorder_header(struct kfit_recorder *r);
+const char *kfit_recorder_path(const struct kfit_recorder *r); /* "" if memory only */
+
+/* Finds or makes the slot of key. Returns NULL if the table is full or another thread is writing that very
+ * slot just now. Lock-free, any thread. */
+struct kfit_trace_slot *kfit_recorder_slot(struct kfit_recorder *r, const union kfit_key *key, uint64_t hash);
+
+/* Notes the library (matched by path and naming) in the header; returns its index. When the table is full,
+ * the last index. Any thread; rare. */
+uint32_t kfit_recorder_generic(struct kfit_recorder *r, const struct kfit_generic *g);
+
+static inline void kfit_slot_count(struct kfit_trace_slot *s, unsigned reason)
+{
+    __atomic_fetch_add(&s->count[reason], 1, __ATOMIC_RELAXED);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,182 @@
+#include "kfit_test.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SKIPPED = 77 };
+
+static uint64_t seed, state;
+static char dir[64];
+
+void kfit_test_fail(const char *file, int line, const char *fmt, ...)
+{
+    va_list ap;
+    printf("  %s:%d: ", file, line);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    printf("\n  seed: KFIT_TEST_SEED=%" PRIu64 "\n", seed);
+    fflush(stdout);
+    _exit(1);
+}
+
+void kfit_test_skip(const char *fmt, ...)
+{
+    va_list ap;
+    printf("  skipped: ");
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    printf("\n");
+    fflush(stdout);
+    _exit(SKIPPED);
+}
+
+uint64_t kfit_test_random(void)
+{
+    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+const char *kfit_test_dir(void)
+{
+    return dir;
+}
+
+char *kfit_test_read(const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    CHECK_MSG(f, "cannot read %s", path);
+    size_t cap = 1 << 16, n = 0;
+    char *buf = malloc(cap + 1);
+    for (size_t got; buf && (got = fread(buf + n, 1, cap - n, f)) > 0;) {
+        n += got;
+        if (n == cap)
+            buf = realloc(buf, (cap *= 2) + 1);
+    }
+    CHECK(buf);
+    fclose(f);
+    buf[n] = '\0';
+    if (bytes)
+        *bytes = n;
+    return buf;
+}
+
+void kfit_test_write(const char *path, const void *data, size_t bytes)
+{
+    FILE *f = fopen(path, "wb");
+    CHECK_MSG(f && fwrite(data, 1, bytes, f) == bytes && !fclose(f), "cannot write %s", path);
+}
+
+int kfit_test_run(const char *const argv[], const char *const env[], char **out, char **err)
+{
+    char paths[2][96];
+    static int serial;
+    for (int i = 0; i < 2; i++)
+        snprintf(paths[i], sizeof paths[i], "%s/run-%d-%d.%d", dir, (int)getpid(), serial, i);
+    serial++;
+    fflush(stdout);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        for (int i = 0; i < 2; i++)
+            dup2(open(paths[i], O_CREAT | O_TRUNC | O_WRONLY, 0600), i + 1);
+        for (size_t i = 0; env && env[i]; i++) {
+            char *copy = strdup(env[i]), *eq = strchr(copy, '=');
+            if (eq)
+                putenv(copy);
+            else
+                unsetenv(copy);
+        }
+        execvp(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    int st;
+    CHECK(waitpid(pid, &st, 0) == pid);
+    if (out)
+        *out = kfit_test_read(paths[0], NULL);
+    if (err)
+        *err = kfit_test_read(paths[1], NULL);
+    return WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)ftw;
+    if (type == FTW_DNR)
+        chmod(path, 0700);
+    return remove(path), 0;
+}
+
+static int run_case(const struct kfit_test *t)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/kfit-test-XXXXXX", tmp && strlen(tmp) < 40 ? tmp : "/tmp");
+    if (!mkdtemp(dir))
+        return 1;
+    pid_t pid = fork();
+    if (!pid) {
+        setpgid(0, 0);
+        t->fn();
+        fflush(stdout);
+        _exit(0);
+    }
+    unsigned limit = t->timeout_s ? t->timeout_s : 120;
+    int st = 0;
+    struct timespec pause = {0, 2000000}, start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (;;) {
+        if (waitpid(pid, &st, WNOHANG) == pid)
+            break;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if ((unsigned)(now.tv_sec - start.tv_sec) > limit) {
+            printf("  took longer than %u s\n", limit);
+            kill(-pid, SIGKILL);
+            waitpid(pid, &st, 0);
+            break;
+        }
+        nanosleep(&pause, NULL);
+    }
+    kill(-pid, SIGKILL); /* whatever the case left running */
+    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (WIFSIGNALED(st))
+        printf("  killed by signal %d (%s)\n  seed: KFIT_TEST_SEED=%" PRIu64 "\n", WTERMSIG(st),
+               strsignal(WTERMSIG(st)), seed);
+    return WIFEXITED(st) ? WEXITSTATUS(st) : 1;
+}
+
+int kfit_test_main(int argc, char **argv, const struct kfit_test *tests, size_t n)
+{
+    const char *given = getenv("KFIT_TEST_SEED");
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (given)
+        seed = strtoull(given, NULL, 10);
+    else if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        seed = (uint64_t)time(NULL);
+    unsigned count[3] = {0}; /* passed, failed, skipped */
+    for (size_t i = 0; i < n; i++) {
+        bool wanted = argc < 2;
+        for (int a = 1; a < argc; a++)
+            wanted |= !strcmp(argv[a], tests[i].name);
+        if (argc == 2 && !strcmp(argv[1], "-l"))
+            printf("%s\n", tests[i].name);
+        if (!wanted)
+            continue;
+        state = seed ^ i;
+        int rc = run_case(&tests[i]);
+        unsigned what = rc == 0 ? 0 : rc == SKIPPED ? 2 : 1;
+        count[what]++;
+        printf("%s %s\n", (const char *[]){"ok", "not ok", "ok # SKIP"}[what], tests[i].name);
+    }
+    printf("# %u passed, %u failed, %u skipped\n", count[0], count[1], count[2]);
+    return count[1] ? 1 : count[2] && !count[0] ? SKIPPED : 0;
+}
