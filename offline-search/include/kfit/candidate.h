@@ -62,9 +62,11 @@ enum kfit_status kfit_candidate_resolve(const struct kfit_candidate *c, const un
 
 /* SHA-256 over source, a NUL, and "NAME=value;" for each knob: the identity of a choice. */
 void kfit_candidate_digest(const struct kfit_candidate *c, const struct kfit_choice *choice, uint8_t out[32]);
-/* "NV=4 MR=2" for people. */
+/* "NV=4 MR=2" for people and receipts; kfit_choice_parse reads it back (every knob, values as declared). */
 size_t kfit_choice_format(const struct kfit_candidate *c, const struct kfit_choice *choice, char *buf,
                           size_t size);
+enum kfit_status kfit_choice_parse(const struct kfit_candidate *c, const char *text, struct kfit_choice *choice,
+                                   struct kfit_error *err);
 
 /* The seed kernels that ship in the library. */
 struct kfit_seed {

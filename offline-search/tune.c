@@ -1,0 +1,401 @@
+/* The search over each target: propose, compile, screen; then the full judgement of the best few. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "archive.h"
+#include "kfit/hash.h"
+#include "population.h"
+
+enum {
+    EVALUATIONS_DEFAULT = 24,
+    FINALISTS = 3,      /* how many of the best are judged in full before the generic is kept */
+    TRANSPLANTS_MAX = 3,
+    CANDIDATES_MAX = 64,
+};
+
+struct tuner {
+    const struct kfit_tune_params *p;
+    struct kfit_tune_result *result;
+    struct kfit_candidate *candidates[CANDIDATES_MAX];
+    unsigned candidate_count;
+    struct kfit_limits limits;
+    uint64_t seed;
+    struct timespec start;
+};
+
+static double seconds_since(const struct timespec *start)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
+}
+
+static bool out_of_time(const struct tuner *t)
+{
+    return (t->p->stop && *t->p->stop) || (t->p->seconds > 0 && seconds_since(&t->start) > t->p->seconds);
+}
+
+/* ---- candidates ---- */
+
+static enum kfit_status add_candidate(struct tuner *t, const char *source, size_t bytes, struct kfit_error *err)
+{
+    struct kfit_candidate *c;
+    if (t->candidate_count == CANDIDATES_MAX)
+        return kfit_fail(err, KFIT_E_FULL, "search: more than %d candidate sources", CANDIDATES_MAX);
+    enum kfit_status s = kfit_candidate_parse(source, bytes, &c, err);
+    if (s != KFIT_OK)
+        return s;
+    if (strcmp(kfit_candidate_device(c), "host"))
+        kfit_candidate_destroy(c);
+    else
+        t->candidates[t->candidate_count++] = c;
+    return KFIT_OK;
+}
+
+static enum kfit_status tuner_init(struct tuner *t, const struct kfit_tune_params *p, struct kfit_tune_result *result,
+                                   struct kfit_error *err)
+{
+    *t = (struct tuner){.p = p, .result = result, .seed = p->seed};
+    *result = (struct kfit_tune_result){0};
+    clock_gettime(CLOCK_MONOTONIC, &t->start);
+    if (!t->seed && getrandom(&t->seed, sizeof t->seed, 0) != sizeof t->seed)
+        return kfit_fail(err, KFIT_E_IO, "search: no random seed from the system");
+    kfit_host_limits(NULL, &t->limits);
+    for (unsigned i = 0; i < kfit_seed_count; i++) {
+        enum kfit_status s = add_candidate(t, kfit_seeds[i].source, kfit_seeds[i].bytes, err);
+        if (s != KFIT_OK)
+            return s;
+    }
+    for (const char *const *e = p->extra_sources; e && *e; e++) {
+        enum kfit_status s = add_candidate(t, *e, strlen(*e), err);
+        if (s != KFIT_OK)
+            return s;
+    }
+    return KFIT_OK;
+}
+
+static void tuner_finish(struct tuner *t)
+{
+    for (unsigned i = 0; i < t->candidate_count; i++)
+        kfit_candidate_destroy(t->candidates[i]);
+}
+
+/* ---- one evaluation ---- */
+
+static void identify(const struct tuner *t, const struct kfit_candidate *c, const union kfit_key *key,
+                     const struct kfit_choice *choice, const char *operator_name, struct kfit_receipt *r)
+{
+    *r = (struct kfit_receipt){.key = *key, .env = *t->p->env, .made_unix_s = (int64_t)time(NULL)};
+    kfit_candidate_digest(c, choice, r->digest);
+    kfit_choice_format(c, choice, r->knobs, sizeof r->knobs);
+    snprintf(r->name, sizeof r->name, "%s", kfit_candidate_name(c));
+    snprintf(r->proposer, sizeof r->proposer, "kfit");
+    snprintf(r->operator_name, sizeof r->operator_name, "%s", operator_name);
+    snprintf(r->campaign, sizeof r->campaign, "%s", t->p->campaign ? t->p->campaign : "default");
+    snprintf(r->origin, sizeof r->origin, "%s:%s", operator_name[0] == 'e' ? "person" : "seed", kfit_candidate_name(c));
+}
+
+static enum kfit_status compile(struct tuner *t, const struct kfit_candidate *c, const union kfit_key *key,
+                                const struct kfit_choice *choice, struct kfit_receipt *r, struct kfit_built *built,
+                                struct kfit_error *err)
+{
+    const struct kfit_compile_params params = {.candidate = c, .key = key, .choice = choice, .cc = t->p->cc,
+                                               .allow_no_isolation = t->p->allow_no_isolation};
+    enum kfit_status s = kfit_compile(&params, built, err);
+    t->result->compiled++;
+    t->result->compile_seconds += built->compile_ns * 1e-9;
+    r->compile_ns = built->compile_ns;
+    snprintf(r->isolation, sizeof r->isolation, "%s", built->isolation);
+    if (s == KFIT_E_REFUSED) {
+        enum kfit_code code = kfit_code_parse(built->code);
+        r->verdict = KFIT_VERDICT_REFUSED;
+        r->code = code < KFIT_CODE_COUNT ? code : KFIT_CODE_STATIC_COMPILE;
+        snprintf(r->detail, sizeof r->detail, "%.255s", built->detail);
+    }
+    if (s == KFIT_OK || s == KFIT_E_REFUSED) {
+        struct kfit_gate_result *g = &r->gates[r->gate_count++];
+        *g = (struct kfit_gate_result){.name = "static", .ok = s == KFIT_OK, .code = r->code};
+        r->plan = built->plan;
+        r->data_oblivious = built->data_oblivious;
+    }
+    return s;
+}
+
+static enum kfit_status judge(struct tuner *t, const struct kfit_built *built, const struct kfit_record *incumbent,
+                              bool screen, struct kfit_receipt *r, struct kfit_error *err)
+{
+    struct timespec start;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    struct kfit_judge_job job = {.key = &r->key, .image = built->image, .image_bytes = built->image_bytes,
+                                 .plan = &built->plan, .screen = screen};
+    if (incumbent && incumbent->kind == KFIT_RECORD_WINNER) {
+        job.incumbent_image = incumbent->image;
+        job.incumbent_bytes = incumbent->image_bytes;
+        job.incumbent_plan = &incumbent->plan;
+    }
+    enum kfit_status s = kfit_judge_run(t->p->judge, &job, r, err);
+    r->evaluate_ns = seconds_since(&start) * 1e9;
+    t->result->evaluate_seconds += r->evaluate_ns * 1e-9;
+    t->result->evaluations++;
+    return s;
+}
+
+static double fitness_of(const struct kfit_receipt *r)
+{
+    return r->verdict == KFIT_VERDICT_REFUSED || !r->timing_count ? 0 : r->timings[0].ratio;
+}
+
+/* Compiles and screens one proposal, or takes the answer from the store. */
+static enum kfit_status evaluate(struct tuner *t, struct population *pop, const struct proposal *proposal,
+                                 struct kfit_error *err)
+{
+    struct kfit_receipt r, old;
+    struct kfit_built built = {0};
+    const struct kfit_candidate *c = pop->candidates[proposal->candidate];
+    enum kfit_status s = KFIT_OK;
+    identify(t, c, pop->key, &proposal->choice, population_operator_name(proposal->op), &r);
+    for (int i = 0; i < 2; i++)
+        if (proposal->parents[i] >= 0)
+            memcpy(r.parents[i], pop->all[proposal->parents[i]].digest, sizeof r.parents[i]);
+    if (archive_find(t->p, pop->key, r.digest, &old)) {
+        t->result->resumed++;
+        r = old;
+    } else {
+        s = compile(t, c, pop->key, &proposal->choice, &r, &built, err);
+        if (s == KFIT_OK)
+            s = judge(t, &built, NULL, true, &r, err);
+        else if (s == KFIT_E_REFUSED)
+            s = KFIT_OK;
+        if (s == KFIT_OK)
+            s = archive_note(t->p, &r, err);
+    }
+    if (s == KFIT_OK)
+        s = population_add(pop, proposal, fitness_of(&r), &r, &built, err);
+    kfit_built_finish(&built);
+    return s;
+}
+
+/* ---- one target ---- */
+
+struct neighbours {
+    struct tuner *t;
+    const union kfit_key *key;
+    struct transplant found[TRANSPLANTS_MAX];
+    double distance[TRANSPLANTS_MAX];
+    unsigned count;
+};
+
+static double key_distance(const struct kfit_gemm_key *a, const struct kfit_gemm_key *b)
+{
+    if (a->type_a != b->type_a || a->ta != b->ta || a->tb != b->tb)
+        return INFINITY;
+    return fabs(log2((double)a->m / b->m)) * 2 + fabs(log2((double)a->n / b->n)) + fabs(log2((double)a->k / b->k));
+}
+
+/* Keeps the nearest few winners whose template we have. */
+static int note_neighbour(void *ctx, const struct kfit_receipt *r)
+{
+    struct neighbours *n = ctx;
+    double d = key_distance(&n->key->gemm, &r->key.gemm);
+    struct transplant found = {0};
+    if (!isfinite(d) || kfit_key_equal(n->key, &r->key))
+        return 0;
+    for (; found.candidate < n->t->candidate_count; found.candidate++)
+        if (!strcmp(kfit_candidate_name(n->t->candidates[found.candidate]), r->name))
+            break;
+    if (found.candidate == n->t->candidate_count ||
+        kfit_choice_parse(n->t->candidates[found.candidate], r->knobs, &found.choice, NULL) != KFIT_OK)
+        return 0;
+    unsigned at = n->count < TRANSPLANTS_MAX ? n->count++ : TRANSPLANTS_MAX;
+    for (; at && n->distance[at - 1] > d; at--)
+        if (at < TRANSPLANTS_MAX) {
+            n->found[at] = n->found[at - 1];
+            n->distance[at] = n->distance[at - 1];
+        }
+    if (at < TRANSPLANTS_MAX) {
+        n->found[at] = found;
+        n->distance[at] = d;
+    }
+    return 0;
+}
+
+static void report(struct tuner *t, enum kfit_tune_event event, size_t target, unsigned evaluation, unsigned budget,
+                   const struct kfit_receipt *last, const struct kfit_receipt *best)
+{
+    if (!t->p->progress)
+        return;
+    const struct kfit_tune_progress p = {event, target, t->p->count, evaluation, budget, &t->p->targets[target], last,
+                                         best};
+    t->p->progress(t->p->progress_ctx, &p);
+}
+
+/* Judges the best few in full, best first, until one is promoted. The outcome's receipt is left in *outcome. */
+static enum kfit_status finals(struct tuner *t, struct population *pop, const struct kfit_record *incumbent,
+                               struct kfit_receipt *outcome, int *winner, struct kfit_error *err)
+{
+    bool judged_any = false;
+    *winner = -1;
+    for (unsigned round = 0; round < FINALISTS; round++) {
+        int best = -1;
+        for (unsigned i = 0; i < pop->count; i++)
+            if (pop->all[i].fitness > 0 && (best < 0 || pop->all[i].fitness > pop->all[best].fitness))
+                best = (int)i;
+        /* One honest full judgement is always made; more only where there is something to win. */
+        if (best < 0 || (judged_any && pop->all[best].fitness < 1))
+            break;
+        struct individual *in = &pop->all[best];
+        const struct kfit_candidate *c = pop->candidates[in->candidate];
+        struct kfit_receipt r;
+        enum kfit_status s = KFIT_OK;
+        identify(t, c, pop->key, &in->choice, population_operator_name(in->op), &r);
+        memcpy(r.parents, in->receipt.parents, sizeof r.parents);
+        kfit_built_finish(&in->built); /* compiled again: gate 0 belongs to the receipt */
+        s = compile(t, c, pop->key, &in->choice, &r, &in->built, err);
+        if (s == KFIT_OK)
+            s = judge(t, &in->built, incumbent, false, &r, err);
+        if (s != KFIT_OK && s != KFIT_E_REFUSED)
+            return s;
+        s = archive_note(t->p, &r, err);
+        if (s != KFIT_OK)
+            return s;
+        if (!judged_any || r.verdict == KFIT_VERDICT_PROMOTED ||
+            (outcome->verdict == KFIT_VERDICT_REFUSED && r.verdict != KFIT_VERDICT_REFUSED))
+            *outcome = r;
+        judged_any = true;
+        in->fitness = 0;
+        if (r.verdict == KFIT_VERDICT_PROMOTED) {
+            *winner = best;
+            return KFIT_OK;
+        }
+        if (out_of_time(t))
+            break;
+    }
+    return judged_any ? KFIT_OK : KFIT_E_NOTFOUND;
+}
+
+static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_error *err)
+{
+    const struct kfit_target *target = &t->p->targets[index];
+    unsigned budget = t->p->evaluations ? t->p->evaluations : EVALUATIONS_DEFAULT;
+    struct kfit_record incumbent;
+    void *incumbent_image = NULL;
+    bool staged = archive_staged(t->p, &target->key, &incumbent, &incumbent_image);
+    if (staged && archive_count(t->p, &target->key) >= budget) { /* an earlier campaign finished this one */
+        struct kfit_receipt r;
+        bool known = archive_find(t->p, &target->key, incumbent.source_digest, &r);
+        t->result->resumed++;
+        *(incumbent.kind == KFIT_RECORD_WINNER ? &t->result->promoted : &t->result->kept) += 1;
+        report(t, KFIT_TUNE_DONE, index, budget, budget, known ? &r : NULL, known ? &r : NULL);
+        free(incumbent_image);
+        return KFIT_OK;
+    }
+
+    struct neighbours near = {.t = t, .key = &target->key};
+    archive_each_winner(t->p, note_neighbour, &near, NULL);
+    struct population pop = {
+        .key = &target->key, .candidates = t->candidates, .candidate_count = t->candidate_count,
+        .limits = &t->limits, .transplants = near.found, .transplant_count = near.count,
+        .rng = t->seed ^ kfit_key_hash(&target->key), .best = -1,
+    };
+    report(t, KFIT_TUNE_TARGET, index, 0, budget, NULL, NULL);
+    enum kfit_status s = KFIT_OK;
+    struct proposal proposal;
+    while (s == KFIT_OK && pop.count < budget && !out_of_time(t) && population_propose(&pop, &proposal)) {
+        int before = pop.best;
+        s = evaluate(t, &pop, &proposal, err);
+        if (s != KFIT_OK)
+            break;
+        const struct kfit_receipt *best = pop.best >= 0 ? &pop.all[pop.best].receipt : NULL;
+        report(t, pop.best != before ? KFIT_TUNE_BEST : KFIT_TUNE_EVALUATED, index, pop.count, budget,
+               &pop.all[pop.count - 1].receipt, best);
+    }
+    if (s == KFIT_OK && out_of_time(t)) /* nothing is concluded from half a search; it goes on next time */
+        s = kfit_fail(err, KFIT_E_INTERRUPTED, "stopped; run the same command again to go on");
+
+    struct kfit_receipt outcome;
+    int winner = -1;
+    if (s == KFIT_OK)
+        s = finals(t, &pop, staged ? &incumbent : NULL, &outcome, &winner, err);
+    if (s == KFIT_E_NOTFOUND) { /* no candidate survived gate 1 */
+        t->result->refused_targets++;
+        report(t, KFIT_TUNE_DONE, index, pop.count, budget, NULL, NULL);
+        s = KFIT_OK;
+    } else if (s == KFIT_OK) {
+        bool won = winner >= 0, keeps = staged && incumbent.kind == KFIT_RECORD_WINNER;
+        if (won || !keeps) { /* a present winner stays unless it was beaten */
+            const struct individual *in = won ? &pop.all[winner] : NULL;
+            size_t bytes = 0;
+            const char *source = "";
+            for (unsigned i = 0; i < pop.count; i++)
+                if (!memcmp(pop.all[i].digest, outcome.digest, sizeof outcome.digest))
+                    source = kfit_candidate_source(pop.candidates[pop.all[i].candidate], &bytes);
+            s = archive_stage(t->p, &outcome, won ? in->built.image : NULL, won ? in->built.image_bytes : 0, source,
+                              bytes, err);
+        }
+        *(won || keeps ? &t->result->promoted : &t->result->kept) += 1;
+        report(t, KFIT_TUNE_DONE, index, pop.count, budget, &outcome, &outcome);
+    }
+    population_finish(&pop);
+    free(incumbent_image);
+    return s;
+}
+
+enum kfit_status kfit_tune(const struct kfit_tune_params *params, struct kfit_tune_result *result,
+                           struct kfit_error *err)
+{
+    struct tuner t;
+    enum kfit_status s = tuner_init(&t, params, result, err);
+    for (size_t i = 0; s == KFIT_OK && i < params->count; i++) {
+        s = out_of_time(&t) ? kfit_fail(err, KFIT_E_INTERRUPTED, "stopped; run the same command again to go on")
+                            : tune_target(&t, i, err);
+        if (s == KFIT_E_REFUSED) { /* this key cannot be judged (its generic is wrong); the others can */
+            kfit_logf(&params->log, KFIT_LOG_WARN, "%s", err ? err->text : "a target was refused");
+            result->refused_targets++;
+            s = KFIT_OK;
+        }
+    }
+    result->seconds = seconds_since(&t.start);
+    tuner_finish(&t);
+    return s;
+}
+
+enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kfit_key *key, const char *source,
+                           size_t bytes, const struct kfit_choice *choice, struct kfit_receipt *receipt,
+                           struct kfit_error *err)
+{
+    struct tuner t;
+    struct kfit_tune_result result;
+    struct kfit_candidate *c = NULL;
+    struct kfit_built built = {0};
+    struct kfit_record incumbent;
+    void *image = NULL;
+    static const struct kfit_choice first;
+    enum kfit_status s = tuner_init(&t, params, &result, err);
+    if (s == KFIT_OK)
+        s = kfit_candidate_parse(source, bytes, &c, err);
+    if (s != KFIT_OK)
+        goto out;
+    if (!choice)
+        choice = &first;
+    identify(&t, c, key, choice, "eval", receipt);
+    s = compile(&t, c, key, choice, receipt, &built, err);
+    if (s == KFIT_OK) {
+        bool staged = params->store && archive_staged(params, key, &incumbent, &image);
+        s = judge(&t, &built, staged ? &incumbent : NULL, false, receipt, err);
+    } else if (s == KFIT_E_REFUSED) {
+        s = KFIT_OK;
+    }
+    if (s == KFIT_OK && params->store)
+        s = receipt->verdict == KFIT_VERDICT_PROMOTED
+                ? archive_stage(params, receipt, built.image, built.image_bytes, source, bytes, err)
+                : archive_note(params, receipt, err);
+out:
+    free(image);
+    kfit_built_finish(&built);
+    kfit_candidate_destroy(c);
+    tuner_finish(&t);
+    return s;
+}
