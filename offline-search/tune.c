@@ -33,9 +33,19 @@ static double seconds_since(const struct timespec *start)
     return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
 }
 
+static bool stopped(const struct tuner *t)
+{
+    return t->p->stop && *t->p->stop;
+}
+
 static bool out_of_time(const struct tuner *t)
 {
-    return (t->p->stop && *t->p->stop) || (t->p->seconds > 0 && seconds_since(&t->start) > t->p->seconds);
+    return stopped(t) || (t->p->seconds > 0 && seconds_since(&t->start) > t->p->seconds);
+}
+
+static enum kfit_status interrupted(struct kfit_error *err)
+{
+    return kfit_fail(err, KFIT_E_INTERRUPTED, "stopped; nothing evaluated is lost: run the same command again to go on");
 }
 
 /* ---- candidates ---- */
@@ -270,10 +280,20 @@ static enum kfit_status finals(struct tuner *t, struct population *pop, const st
             *winner = best;
             return KFIT_OK;
         }
-        if (out_of_time(t))
+        if (stopped(t))
             break;
     }
     return judged_any ? KFIT_OK : KFIT_E_NOTFOUND;
+}
+
+/* The outcome of an earlier campaign stands. */
+static void resume_target(struct tuner *t, size_t index, unsigned budget, const struct kfit_record *staged)
+{
+    struct kfit_receipt r;
+    bool known = archive_find(t->p, &staged->key, staged->source_digest, &r);
+    t->result->resumed++;
+    *(staged->kind == KFIT_RECORD_WINNER ? &t->result->promoted : &t->result->kept) += 1;
+    report(t, KFIT_TUNE_DONE, index, budget, budget, known ? &r : NULL, known ? &r : NULL);
 }
 
 static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_error *err)
@@ -284,11 +304,7 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
     void *incumbent_image = NULL;
     bool staged = archive_staged(t->p, &target->key, &incumbent, &incumbent_image);
     if (staged && archive_count(t->p, &target->key) >= budget) { /* an earlier campaign finished this one */
-        struct kfit_receipt r;
-        bool known = archive_find(t->p, &target->key, incumbent.source_digest, &r);
-        t->result->resumed++;
-        *(incumbent.kind == KFIT_RECORD_WINNER ? &t->result->promoted : &t->result->kept) += 1;
-        report(t, KFIT_TUNE_DONE, index, budget, budget, known ? &r : NULL, known ? &r : NULL);
+        resume_target(t, index, budget, &incumbent);
         free(incumbent_image);
         return KFIT_OK;
     }
@@ -303,6 +319,7 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
     report(t, KFIT_TUNE_TARGET, index, 0, budget, NULL, NULL);
     enum kfit_status s = KFIT_OK;
     struct proposal proposal;
+    unsigned evaluations = t->result->evaluations;
     while (s == KFIT_OK && pop.count < budget && !out_of_time(t) && population_propose(&pop, &proposal)) {
         int before = pop.best;
         s = evaluate(t, &pop, &proposal, err);
@@ -312,11 +329,15 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
         report(t, pop.best != before ? KFIT_TUNE_BEST : KFIT_TUNE_EVALUATED, index, pop.count, budget,
                &pop.all[pop.count - 1].receipt, best);
     }
-    if (s == KFIT_OK && out_of_time(t)) /* nothing is concluded from half a search; it goes on next time */
-        s = kfit_fail(err, KFIT_E_INTERRUPTED, "stopped; run the same command again to go on");
+    if (s == KFIT_OK && stopped(t)) /* nothing is concluded from half a search; it goes on next time */
+        s = interrupted(err);
 
     struct kfit_receipt outcome;
     int winner = -1;
+    if (s == KFIT_OK && staged && t->result->evaluations == evaluations) { /* nothing new to judge */
+        resume_target(t, index, budget, &incumbent);
+        goto out;
+    }
     if (s == KFIT_OK)
         s = finals(t, &pop, staged ? &incumbent : NULL, &outcome, &winner, err);
     if (s == KFIT_E_NOTFOUND) { /* no candidate survived gate 1 */
@@ -338,6 +359,7 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
         *(won || keeps ? &t->result->promoted : &t->result->kept) += 1;
         report(t, KFIT_TUNE_DONE, index, pop.count, budget, &outcome, &outcome);
     }
+out:
     population_finish(&pop);
     free(incumbent_image);
     return s;
@@ -348,15 +370,16 @@ enum kfit_status kfit_tune(const struct kfit_tune_params *params, struct kfit_tu
 {
     struct tuner t;
     enum kfit_status s = tuner_init(&t, params, result, err);
-    for (size_t i = 0; s == KFIT_OK && i < params->count; i++) {
-        s = out_of_time(&t) ? kfit_fail(err, KFIT_E_INTERRUPTED, "stopped; run the same command again to go on")
-                            : tune_target(&t, i, err);
+    for (size_t i = 0; s == KFIT_OK && i < params->count && !out_of_time(&t); i++) {
+        s = tune_target(&t, i, err);
         if (s == KFIT_E_REFUSED) { /* this key cannot be judged (its generic is wrong); the others can */
             kfit_logf(&params->log, KFIT_LOG_WARN, "%s", err ? err->text : "a target was refused");
             result->refused_targets++;
             s = KFIT_OK;
         }
     }
+    if (s == KFIT_OK && stopped(&t))
+        s = interrupted(err);
     result->seconds = seconds_since(&t.start);
     tuner_finish(&t);
     return s;
