@@ -20,12 +20,15 @@
 #define KFIT_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define KFIT_CEIL(a, b) (((a) + (b) - 1) / (b))
 
-/* KFIT_UNROLL(n) before a loop: unroll it n times. n may be a macro, not an expression. */
+/* KFIT_UNROLL(n) before a loop: unroll it n times. n may be a macro, not an expression. KFIT_UNROLL_ALL: away with the
+ * loop, early enough for arrays indexed by its counter to live in registers; at most 64 rounds. */
 #define KFIT_PRAGMA(x) _Pragma(#x)
 #ifdef __clang__
 #define KFIT_UNROLL(n) KFIT_PRAGMA(unroll n)
+#define KFIT_UNROLL_ALL KFIT_PRAGMA(clang loop unroll(full))
 #else
 #define KFIT_UNROLL(n) KFIT_PRAGMA(GCC unroll n)
+#define KFIT_UNROLL_ALL KFIT_PRAGMA(GCC unroll 64)
 #endif
 #define KFIT_PREFETCH(p) __builtin_prefetch(p)
 
@@ -174,6 +177,66 @@ KFIT_INLINE KFIT_TYPE kfit_hsum(vf v)
     if (KFIT_DOUBLE)
         return s[0] + s[1];
     return (s[0] + s[2 % KFIT_V16]) + (s[1] + s[3 % KFIT_V16]);
+}
+
+/* Two vectors become two: the lower (lo) or the upper (hi) halves of x and y, lane by lane in turn. log2(KFIT_VL)
+ * rounds over the pairs (i, i + KFIT_VL/2) of KFIT_VL vectors transpose them. */
+#define KFIT_SIZE_float 4
+#define KFIT_SIZE_double 8
+#define KFIT_PASTE_(a, b) a##b
+#define KFIT_PASTE(a, b) KFIT_PASTE_(a, b)
+#define KFIT_LANES (KFIT_VL_BYTES / KFIT_PASTE(KFIT_SIZE_, KFIT_TYPE)) /* KFIT_VL for #if */
+
+#if KFIT_LANES == 16
+#define KFIT_ZIP_LO 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define KFIT_ZIP_HI 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif KFIT_LANES == 8
+#define KFIT_ZIP_LO 0, 8, 1, 9, 2, 10, 3, 11
+#define KFIT_ZIP_HI 4, 12, 5, 13, 6, 14, 7, 15
+#elif KFIT_LANES == 4
+#define KFIT_ZIP_LO 0, 4, 1, 5
+#define KFIT_ZIP_HI 2, 6, 3, 7
+#else
+#define KFIT_ZIP_LO 0, 2
+#define KFIT_ZIP_HI 1, 3
+#endif
+
+KFIT_INLINE vf kfit_zip_lo(vf x, vf y)
+{
+    return __builtin_shufflevector(x, y, KFIT_ZIP_LO);
+}
+
+KFIT_INLINE vf kfit_zip_hi(vf x, vf y)
+{
+    return __builtin_shufflevector(x, y, KFIT_ZIP_HI);
+}
+
+/* x plus x turned by n = 8, 4, 2 or 1 lanes (n < KFIT_VL): sums lanes that lie n apart. */
+#if KFIT_LANES == 16
+#define KFIT_TURN(n)                                                                                         \
+    n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7, (n + 8) % 16, (n + 9) % 16, (n + 10) % 16,           \
+        (n + 11) % 16, (n + 12) % 16, (n + 13) % 16, (n + 14) % 16, (n + 15) % 16
+#elif KFIT_LANES == 8
+#define KFIT_TURN(n)                                                                                         \
+    (n) % 8, (n + 1) % 8, (n + 2) % 8, (n + 3) % 8, (n + 4) % 8, (n + 5) % 8, (n + 6) % 8, (n + 7) % 8
+#elif KFIT_LANES == 4
+#define KFIT_TURN(n) (n) % 4, (n + 1) % 4, (n + 2) % 4, (n + 3) % 4
+#else
+#define KFIT_TURN(n) (n) % 2, (n + 1) % 2
+#endif
+
+KFIT_INLINE vf kfit_fold(vf x, int n)
+{
+    switch (n) {
+    case 8:
+        return x + __builtin_shufflevector(x, x, KFIT_TURN(8));
+    case 4:
+        return x + __builtin_shufflevector(x, x, KFIT_TURN(4));
+    case 2:
+        return x + __builtin_shufflevector(x, x, KFIT_TURN(2));
+    default:
+        return x + __builtin_shufflevector(x, x, KFIT_TURN(1));
+    }
 }
 
 #endif

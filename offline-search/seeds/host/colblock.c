@@ -1,0 +1,94 @@
+/* kfit-candidate 1
+{"op":"gemm", "device":"host", "name":"colblock",
+ "knobs":{"MR":[0,4,6,8,12,16,2,3], "NV":[0,2,3,4,6,8,1], "KU":[4,8,2,1], "PF":[8,0,16,4,32], "KS":[0,1,2,4]},
+ "require":["TB == 0", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M"],
+ "launches":[{"entry":"kfit_main"}]}
+*/
+/* Column blocks: MR rows x NV vectors of C live in registers while k runs once over its whole length; the rows of
+ * B pass by, each element loaded once per MR rows. The kernel of first choice when B is stored as [k,n]: at the
+ * limit of the multipliers from four rows up. KS copies of the accumulators hide the latency of the adds where a
+ * block is small; PF asks for rows of B ahead of their use, which pays once B is larger than the L2 cache. */
+
+#include "kfit_host.h"
+
+#define VECTORS ((KFIT_N + KFIT_VL - 1) / KFIT_VL)
+/* 0 leaves a knob to the shape: wide blocks for few rows, square ones for many, within the registers. */
+#define MR KFIT_MIN(KFIT_M, KFIT_MR ? KFIT_MR : KFIT_M <= 8 ? KFIT_M : KFIT_M % 8 && KFIT_M % 6 == 0 ? 6 : 8)
+#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : MR >= 8 ? 3 : MR >= 5 ? 4 : MR >= 3 ? 6 : 8)
+#define KS (KFIT_KS ? KFIT_KS : MR * NV >= 8 ? 1 : MR * NV >= 4 ? 2 : 4)
+#define NB (NV * KFIT_VL)
+
+KFIT_INLINE KFIT_TYPE a_at(const KFIT_TYPE *a, long i, long p)
+{
+    return KFIT_TA ? a[p * KFIT_LDA + i] : a[i * KFIT_LDA + p];
+}
+
+/* mr x nv vectors at c; the last vector has `last` lanes. mr, nv and last are constants after inlining. */
+KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int mr, int nv, int last)
+{
+    vf acc[KS][MR][NV] = {0};
+    const long main_k = KFIT_K - KFIT_K % KS;
+    KFIT_UNROLL(KFIT_KU)
+    for (long p = 0; p < main_k; p += KS) {
+        KFIT_UNROLL_ALL
+        for (int s = 0; s < KS; s++) {
+            const KFIT_TYPE *row = b + (p + s) * KFIT_LDB;
+            vf bv[NV];
+            KFIT_UNROLL_ALL
+            for (int j = 0; j < nv; j++) {
+                bv[j] = kfit_load_n(row + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last);
+                if (KFIT_PF)
+                    __builtin_prefetch(row + KFIT_PF * (long)KFIT_LDB + j * KFIT_VL);
+            }
+            KFIT_UNROLL_ALL
+            for (int i = 0; i < mr; i++) {
+                vf av = kfit_broadcast(a_at(a, i, p + s));
+                KFIT_UNROLL_ALL
+                for (int j = 0; j < nv; j++)
+                    acc[s][i][j] += av * bv[j];
+            }
+        }
+    }
+    for (long p = main_k; p < KFIT_K; p++) {
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < nv; j++) {
+            vf bv = kfit_load_n(b + p * KFIT_LDB + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last);
+            KFIT_UNROLL_ALL
+            for (int i = 0; i < mr; i++)
+                acc[0][i][j] += kfit_broadcast(a_at(a, i, p)) * bv;
+        }
+    }
+    KFIT_UNROLL_ALL
+    for (int i = 0; i < mr; i++) {
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < nv; j++) {
+            KFIT_TYPE *at = c + i * (long)KFIT_LDC + j * KFIT_VL;
+            int lanes = j + 1 < nv ? KFIT_VL : last;
+            vf v = acc[0][i][j];
+            KFIT_UNROLL_ALL
+            for (int s = 1; s < KS; s++)
+                v += acc[s][i][j];
+            kfit_store_n(at, KFIT_BETA ? v + kfit_load_n(at, lanes) : v, lanes);
+        }
+    }
+}
+
+KFIT_INLINE void columns(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int nv, int last)
+{
+    long i = 0;
+    for (; i + MR <= KFIT_M; i += MR)
+        block(KFIT_TA ? a + i : a + i * KFIT_LDA, b, c + i * KFIT_LDC, MR, nv, last);
+    if (KFIT_M % MR)
+        block(KFIT_TA ? a + i : a + i * KFIT_LDA, b, c + i * KFIT_LDC, KFIT_M % MR, nv, last);
+}
+
+void kfit_main(const KFIT_TYPE *restrict a, const KFIT_TYPE *restrict b, KFIT_TYPE *restrict c, void *ws)
+{
+    (void)ws;
+    const int rest = KFIT_N % NB, nv = (rest + KFIT_VL - 1) / KFIT_VL;
+    long j = 0;
+    for (; j + NB <= KFIT_N; j += NB)
+        columns(a, b + j, c + j, NV, KFIT_VL);
+    if (rest)
+        columns(a, b + j, c + j, nv, rest - (nv - 1) * KFIT_VL);
+}
