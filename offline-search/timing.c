@@ -1,0 +1,139 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "timing.h"
+
+#define MIN_GAIN 1.02    /* below this a winner is not worth its risk */
+#define NOISE_LIMIT 0.10 /* an A/A interval this wide says nothing about a candidate */
+#define RESAMPLES 1000u
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value that would be at index `at` in sorted order (Hoare's selection). */
+static double nth(double *v, size_t n, size_t at)
+{
+    size_t lo = 0, hi = n - 1;
+    while (lo < hi) {
+        double pivot = v[(lo + hi) / 2];
+        size_t i = lo, j = hi;
+        while (i <= j) {
+            while (v[i] < pivot)
+                i++;
+            while (v[j] > pivot)
+                j--;
+            if (i <= j) {
+                double t = v[i];
+                v[i++] = v[j];
+                v[j] = t;
+                if (!j--)
+                    break;
+            }
+        }
+        if (at <= j && j != SIZE_MAX)
+            hi = j;
+        else if (at >= i)
+            lo = i;
+        else
+            break;
+    }
+    return v[at];
+}
+
+double kfit_median(double *v, size_t n)
+{
+    double upper = nth(v, n, n / 2);
+    if (n % 2)
+        return upper;
+    double lower = v[0]; /* everything below n/2 is now to its left */
+    for (size_t i = 1; i < n / 2; i++)
+        lower = v[i] > lower ? v[i] : lower;
+    return (lower + upper) / 2;
+}
+
+struct kfit_interval kfit_median_interval(const double *values, size_t n, uint64_t seed)
+{
+    double sample[KFIT_PAIRS_MAX], medians[RESAMPLES];
+    memcpy(sample, values, n * sizeof *values);
+    struct kfit_interval r = {.mid = kfit_median(sample, n)};
+    for (unsigned k = 0; k < RESAMPLES; k++) {
+        for (size_t i = 0; i < n; i++)
+            sample[i] = values[(kfit_random(&seed) >> 32) * n >> 32];
+        medians[k] = kfit_median(sample, n);
+    }
+    qsort(medians, RESAMPLES, sizeof *medians, by_value);
+    r.lo = medians[RESAMPLES * 25 / 1000];
+    r.hi = medians[RESAMPLES * 975 / 1000 - 1];
+    return r;
+}
+
+/* The share of rounds behind does not matter: one is enough to say that the gain is not there every time. */
+static bool every_round_ahead(const double *ratios, unsigned n)
+{
+    double round[2 * KFIT_PAIRS_ROUND];
+    unsigned rounds = n / KFIT_PAIRS_ROUND ? n / KFIT_PAIRS_ROUND : 1;
+    for (unsigned i = 0; i < rounds; i++) {
+        unsigned from = i * n / rounds, to = (i + 1) * n / rounds;
+        memcpy(round, ratios + from, (to - from) * sizeof *ratios);
+        if (!(kfit_median(round, to - from) > 1))
+            return false;
+    }
+    return true;
+}
+
+static double median_of(const double *values, unsigned n)
+{
+    double copy[KFIT_PAIRS_MAX];
+    memcpy(copy, values, n * sizeof *values);
+    return kfit_median(copy, n);
+}
+
+enum kfit_status kfit_timing_decide(const struct kfit_decision_params *p, struct kfit_timing_decision *d,
+                                    struct kfit_error *err)
+{
+    double incumbent[KFIT_PAIRS_MAX], candidate[KFIT_PAIRS_MAX], ratios[KFIT_PAIRS_MAX];
+    unsigned first = p->pairs_first ? p->pairs_first : KFIT_PAIRS_FIRST;
+    unsigned max = p->pairs_max ? p->pairs_max : KFIT_PAIRS_MAX;
+    memset(d, 0, sizeof *d);
+
+    enum kfit_status s = p->source(p->ctx, true, first, (double *[]){incumbent, candidate}, err);
+    if (s != KFIT_OK)
+        return s;
+    for (unsigned i = 0; i < first; i++)
+        ratios[i] = incumbent[i] / candidate[i];
+    struct kfit_interval same = kfit_median_interval(ratios, first, p->seed);
+    d->noise = (same.hi - same.lo) / 2;
+
+    for (unsigned want = first; d->pairs < want;) {
+        s = p->source(p->ctx, false, want - d->pairs, (double *[]){incumbent + d->pairs, candidate + d->pairs},
+                      err);
+        if (s != KFIT_OK)
+            return s;
+        for (; d->pairs < want; d->pairs++) {
+            candidate[d->pairs] += p->call_ns;
+            ratios[d->pairs] = incumbent[d->pairs] / candidate[d->pairs];
+        }
+        d->ratio = kfit_median_interval(ratios, d->pairs, p->seed + d->pairs);
+        d->ns_incumbent = median_of(incumbent, d->pairs);
+        d->ns_candidate = median_of(candidate, d->pairs);
+        d->threshold = MIN_GAIN;
+        if (d->threshold < 1 + 2 * d->noise)
+            d->threshold = 1 + 2 * d->noise;
+        if (d->threshold < 1 + 2 * p->timer_step_ns / d->ns_incumbent)
+            d->threshold = 1 + 2 * p->timer_step_ns / d->ns_incumbent;
+        if (d->ratio.lo <= d->threshold && d->ratio.hi > d->threshold && 2 * want <= max)
+            want *= 2;
+    }
+    if (d->ratio.lo > d->threshold && every_round_ahead(ratios, d->pairs))
+        d->code = KFIT_CODE_NONE;
+    else if (d->ratio.hi < 1)
+        d->code = KFIT_CODE_SLOW_BEHIND;
+    else if (d->noise > NOISE_LIMIT && d->ratio.hi > MIN_GAIN)
+        d->code = KFIT_CODE_TIMING_NOISE;
+    else
+        d->code = KFIT_CODE_SLOW_TIE;
+    return KFIT_OK;
+}
