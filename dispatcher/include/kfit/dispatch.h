@@ -2,8 +2,8 @@
  *
  * A dispatcher has an immutable table built from one generation (or none), a grow-only table of the keys seen,
  * which points to their trace slots, and a small cache per thread. The hot path takes no lock, makes no system
- * call and allocates nothing. It is created lazily and lives until exit; after fork the child makes its own
- * (kfit_dispatcher_after_fork).
+ * call and allocates nothing. It is created lazily and lives until exit. The first call in a forked child gives
+ * the child a trace file and a table of seen keys of its own; generation and images are shared, copy on write.
  */
 #ifndef KFIT_DISPATCH_H
 #define KFIT_DISPATCH_H
@@ -33,7 +33,9 @@ struct kfit_dispatcher_params {
 };
 
 /* Never fails the process: when the generation or the trace cannot be used, the dispatcher works without, and
- * the trace header's state_reason and state_text say why. Only KFIT_E_NOMEM (and KFIT_E_ARG) give no object. */
+ * the trace header's state_reason and state_text say why. No object: KFIT_E_NOMEM, KFIT_E_ARG,
+ * KFIT_E_UNSUPPORTED (Linux before 4.14). In KFIT_MODE_DISPATCH only keys of the generation are counted one by
+ * one, all others in the header's `unkeyed`. */
 enum kfit_status kfit_dispatcher_create(struct kfit_dispatcher **out, const struct kfit_dispatcher_params *params,
                                         struct kfit_error *err);
 /* Only when no thread can be in a call. */
@@ -46,18 +48,19 @@ struct kfit_decision {
     enum kfit_reason reason;          /* NONE iff kernel */
 };
 
-/* Looks up and counts one call. threads: the BLAS thread count now, compared with the environment's (pass the
- * environment's own to skip the check). Any thread. Cost: tens of ns, see tests/bench. */
+/* Looks up and counts one call. Any thread. Cost: see tests/bench. */
 struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_key *key);
 
 /* Counts a call that could not become a key. */
 void kfit_dispatch_unkeyed(struct kfit_dispatcher *d, enum kfit_reason reason);
 
 /* The whole of a host gemm: key, lookup, launch. Returns KFIT_REASON_NONE if the result is in c; any other
- * reason means nothing was touched and the original must run. generic: index from kfit_recorder_generic. */
+ * reason means nothing was touched and the original must run. threads: the BLAS thread count now; if it is not
+ * the environment's, the original runs. generic: index from kfit_recorder_generic. Any thread. */
 enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit_gemm_call *call,
                                     int threads, uint32_t generic);
 
+/* This process' recorder; in a forked child its own. NULL if the child could not make one. */
 struct kfit_recorder *kfit_dispatcher_recorder(struct kfit_dispatcher *d);
 
 /* Text for people: what would happen for key and why, near misses included (same op, one field differs:

@@ -46,11 +46,18 @@ struct kfit_device {
     enum kfit_status (*probe)(struct kfit_error *err);
     enum kfit_status (*describe)(struct kfit_device_info *info, struct kfit_error *err);
 
-    /* Loads n images; *out is owned by the caller, kernels[i] receives image i's kernel (valid until unload).
+    /* Loading one at a time, for images that come and go: open, then add (the image's memory and plan may go
+     * after each call; a refused image leaves the set as it was), then seal, which fills kernels[i] for the
+     * i-th image added and makes all of them runnable. unload frees a set in any state. */
+    enum kfit_status (*open)(unsigned nargs, struct kfit_modules **out, struct kfit_error *err);
+    enum kfit_status (*add)(struct kfit_modules *m, const struct kfit_image *image, struct kfit_error *err);
+    enum kfit_status (*seal)(struct kfit_modules *m, struct kfit_kernel *kernels, struct kfit_error *err);
+
+    /* The three in one. Loads n images; *out is owned by the caller, kernels[i] receives image i's kernel (valid until unload).
      * The images' memory may go after the call. All or nothing. */
     enum kfit_status (*load)(const struct kfit_image *images, size_t n, unsigned nargs, struct kfit_modules **out,
                              struct kfit_kernel *kernels, struct kfit_error *err);
-    void (*unload)(struct kfit_modules *m); /* only when no call can be running */
+    void (*unload)(struct kfit_modules *m); /* only when no call can be running; NULL is legal */
 
     /* Launches with nargs pointers and the workspace (device memory of kernel->workspace_bytes, or NULL).
      * On host returns when the result is there. stream is ignored on host. Hot path: cannot fail on host. */
@@ -59,7 +66,7 @@ struct kfit_device {
     enum kfit_status (*alloc)(size_t bytes, void **out, struct kfit_error *err);
     void (*free)(void *p, size_t bytes);
     enum kfit_status (*copy)(void *dst, const void *src, size_t bytes);
-    /* Makes caches cold for all data used before. */
+    /* Makes caches cold for all data used before. On host the first call takes up to 256 MB and keeps it. */
     void (*flush)(void);
 };
 

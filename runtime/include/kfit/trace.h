@@ -8,7 +8,7 @@
  *                         hash & (slot_count - 1)
  *
  * A slot goes EMPTY -> CLAIMED -> READY; readers skip and count CLAIMED ones and slots whose key does not
- * pass kfit_key_check. Only a bad header refuses a file. Counters are relaxed atomics. Shapes and times only,
+ * pass kfit_key_check or does not match its hash. Only a bad header refuses a file. Counters are relaxed atomics. Shapes and times only,
  * never tensor contents.
  *
  * Version rules: any change of these structs is a new version; golden bytes in tests/golden/.
@@ -16,6 +16,7 @@
 #ifndef KFIT_TRACE_H
 #define KFIT_TRACE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kfit/env.h"
@@ -49,8 +50,8 @@ struct kfit_generic {
 
 struct kfit_trace_slot { /* 320 bytes */
     uint32_t state;      /* enum kfit_slot_state */
-    uint32_t generic;    /* index into header.generics of the library last called for it */
-    uint64_t hash;
+    uint32_t generic;    /* library last called for it: index into header.generics, if < generic_count */
+    uint64_t hash;       /* kfit_key_hash(&key); never 0 in a slot in use */
     uint32_t last_seen_s; /* CLOCK_REALTIME_COARSE seconds, refreshed now and then */
     uint32_t zero;
     uint64_t zero2;
@@ -83,8 +84,12 @@ struct kfit_trace_header { /* 4096 bytes */
     struct kfit_env env;
     uint32_t generic_count, zero;
     struct kfit_generic generics[KFIT_TRACE_GENERICS];
-    uint8_t reserved[1000];
+    uint64_t pid_namespace; /* inode of /proc/self/ns/pid: what pid means */
+    uint8_t reserved[1080];
 };
+
+#define KFIT_TRACE_FILES_MAX 1024u /* a directory with more entries takes no new trace */
+
 
 /* ---- reading (offline; any thread, one object per thread) ---- */
 
@@ -120,10 +125,12 @@ enum kfit_status kfit_trace_merge(const struct kfit_trace *const *in, size_t n, 
 /* Writes t as a new file, atomically (temporary file beside it, then rename). */
 enum kfit_status kfit_trace_write(const struct kfit_trace *t, const char *path, struct kfit_error *err);
 
-/* Whether the process that wrote t still runs (same boot, pid and start time). */
+/* Whether the process that wrote t still runs (same boot, pid and start time). A process of another pid
+ * namespace cannot be asked for: it counts as running until its trace has an end. */
 bool kfit_trace_alive(const struct kfit_trace *t);
 
-/* Sets the control word in the file of a live process. */
+/* Sets the control word in the file of a live process; it takes effect with that process' next call.
+ * KFIT_E_NOTFOUND if the process is gone. */
 enum kfit_status kfit_trace_set_control(const char *path, enum kfit_control value, struct kfit_error *err);
 
 /* Default directory: $KFIT_TRACE, else $XDG_RUNTIME_DIR/kfit, else /dev/shm/kfit-<uid>. Returns length. */
@@ -147,27 +154,37 @@ struct kfit_recorder_params {
 enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct kfit_recorder_params *params,
                                       struct kfit_error *err);
 
-/* Unmaps. The file stays. */
+/* Notes the end in the header and unmaps. The file stays. */
 void kfit_recorder_destroy(struct kfit_recorder *r);
+/* In a forked child: lets go of the parent's file without a trace in it. Its mapping becomes private zeros, so
+ * that a call cut in two by the fork still has memory to write to; r stays the caller's (one page or two). */
+void kfit_recorder_abandon(struct kfit_recorder *r);
 
-/* The live header; fields other than counters are written only by the creating thread at start. */
+/* The live header, always followed by the slots; fields other than counters are written only by the creating thread at start. */
 struct kfit_trace_header *kfit_recorder_header(struct kfit_recorder *r);
 const char *kfit_recorder_path(const struct kfit_recorder *r); /* "" if memory only */
 
-/* Finds or makes the slot of key. Returns NULL if the table is full or another thread is writing that very
- * slot just now. Lock-free, any thread. */
+/* Finds or makes the slot of key. Returns NULL if the table is full (7/8 in use) or, counted in slots_busy,
+ * another thread has been writing that very slot for long. Bounded time, any thread. */
 struct kfit_trace_slot *kfit_recorder_slot(struct kfit_recorder *r, const union kfit_key *key, uint64_t hash);
 
 /* Notes the library (matched by path and naming) in the header; returns its index. When the table is full,
  * the last index. Any thread; rare. */
 uint32_t kfit_recorder_generic(struct kfit_recorder *r, const struct kfit_generic *g);
 
+/* Stores the time in s. Kept out of line: one call in 64. */
+void kfit_slot_seen(struct kfit_trace_slot *s);
+
 static inline void kfit_slot_count(struct kfit_trace_slot *s, unsigned reason)
 {
-    __atomic_fetch_add(&s->count[reason], 1, __ATOMIC_RELAXED);
+    if (__builtin_expect((__atomic_fetch_add(&s->count[reason], 1, __ATOMIC_RELAXED) & 63) == 0, 0))
+        kfit_slot_seen(s);
 }
 
 #ifdef __cplusplus
 }
+static_assert(sizeof(struct kfit_trace_header) == 4096 && sizeof(struct kfit_trace_slot) == 320, "format");
+#else
+_Static_assert(sizeof(struct kfit_trace_header) == 4096 && sizeof(struct kfit_trace_slot) == 320, "format");
 #endif
 #endif

@@ -1,0 +1,486 @@
+#include "kfit_test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kfit/trace.h"
+
+static struct kfit_error err;
+
+static union kfit_key key_of(int m, int n, int k)
+{
+    char text[KFIT_KEY_TEXT_MAX];
+    union kfit_key key;
+    snprintf(text, sizeof text,
+             "gemm/f32,f32,f32/acc=f32/m=%d,n=%d,k=%d/nn/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=0/align=16", m, n, k, k, n, n);
+    CHECK_OK(kfit_key_parse(text, &key, &err), err);
+    return key;
+}
+
+static struct kfit_recorder *recorder(const char *dir, uint32_t slots)
+{
+    struct kfit_recorder *r;
+    struct kfit_recorder_params p = {.dir = dir, .label = "unit\n", .slot_count = slots, .mode = KFIT_MODE_RECORD};
+    CHECK_OK(kfit_recorder_create(&r, &p, &err), err);
+    return r;
+}
+
+static bool record(struct kfit_recorder *r, int m, unsigned reason)
+{
+    union kfit_key key = key_of(m, 8, 8);
+    struct kfit_trace_slot *s = kfit_recorder_slot(r, &key, kfit_key_hash(&key));
+    if (s)
+        kfit_slot_count(s, reason);
+    return s != NULL;
+}
+
+static uint64_t calls_in(const struct kfit_trace *t)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < kfit_trace_count(t); i++)
+        n += kfit_slot_calls(kfit_trace_at(t, i));
+    return n;
+}
+
+static void what_is_recorded_is_read(void)
+{
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/new", kfit_test_dir());
+    struct kfit_recorder *r = recorder(dir, 0);
+    struct stat st;
+    CHECK(!stat(dir, &st) && (st.st_mode & 0777) == 0700);
+    CHECK(!stat(kfit_recorder_path(r), &st) && (st.st_mode & 0777) == 0600);
+    CHECK_INT(st.st_blocks * 512 >= st.st_size, 1); /* in full */
+    for (int i = 1; i <= 100; i++)
+        for (int n = 0; n < i; n++)
+            CHECK(record(r, i, KFIT_REASON_OFF));
+    struct kfit_generic g = {.path = "/lib/libopenblas.so.0", .naming = "cblas_%s", .threads = 2, .int_bits = 32};
+    CHECK_INT(kfit_recorder_generic(r, &g), 0);
+    strcpy(g.naming, "scipy_cblas_%s64_");
+    CHECK_INT(kfit_recorder_generic(r, &g), 1);
+    CHECK_INT(kfit_recorder_generic(r, &g), 1);
+
+    struct kfit_trace *t;
+    CHECK_OK(kfit_trace_read(kfit_recorder_path(r), &t, &err), err);
+    CHECK(kfit_trace_alive(t));
+    CHECK_INT(kfit_trace_count(t), 100);
+    CHECK_INT(kfit_trace_skipped(t), 0);
+    CHECK_INT(calls_in(t), 5050);
+    CHECK_STR(kfit_trace_header(t)->label, "unit?");
+    CHECK_INT(kfit_trace_header(t)->generic_count, 2);
+    for (size_t i = 0; i < 100; i++) {
+        const struct kfit_trace_slot *s = kfit_trace_at(t, i);
+        CHECK_INT(s->count[KFIT_REASON_OFF], s->key.gemm.m);
+        CHECK(s->last_seen_s > 1700000000);
+    }
+    kfit_trace_destroy(t);
+
+    char path[512];
+    snprintf(path, sizeof path, "%s", kfit_recorder_path(r));
+    kfit_recorder_destroy(r);
+    CHECK_OK(kfit_trace_read(path, &t, &err), err);
+    CHECK(!kfit_trace_alive(t));
+    CHECK(kfit_trace_header(t)->end_unix_ns >= kfit_trace_header(t)->start_unix_ns);
+    kfit_trace_destroy(t);
+}
+
+static void control_word_reaches_the_process(void)
+{
+    struct kfit_recorder *r = recorder(kfit_test_dir(), 64);
+    CHECK_INT(kfit_recorder_header(r)->control, KFIT_CONTROL_RUN);
+    CHECK_OK(kfit_trace_set_control(kfit_recorder_path(r), KFIT_CONTROL_OFF, &err), err);
+    CHECK_INT(__atomic_load_n(&kfit_recorder_header(r)->control, __ATOMIC_RELAXED), KFIT_CONTROL_OFF);
+    char path[512];
+    snprintf(path, sizeof path, "%s", kfit_recorder_path(r));
+    kfit_recorder_destroy(r);
+    CHECK_STATUS(kfit_trace_set_control(path, KFIT_CONTROL_RUN, &err), KFIT_E_NOTFOUND);
+}
+
+static void full_table_refuses_new_keys(void)
+{
+    struct kfit_recorder *r = recorder(kfit_test_dir(), 64);
+    for (int i = 1; i <= 56; i++)
+        CHECK(record(r, i, 1));
+    CHECK(!record(r, 57, 1));
+    CHECK(record(r, 3, 1));
+    CHECK_INT(kfit_recorder_header(r)->slots_used, 56);
+    kfit_recorder_destroy(r);
+}
+
+static void two_recorders_two_files(void)
+{
+    struct kfit_recorder *a = recorder(kfit_test_dir(), 64), *b = recorder(kfit_test_dir(), 64);
+    CHECK(strcmp(kfit_recorder_path(a), kfit_recorder_path(b)));
+    kfit_recorder_destroy(a);
+    kfit_recorder_destroy(b);
+}
+
+/* ---- where no file can be made: memory only, with the reason ---- */
+
+static void check_memory_only(const char *dir, enum kfit_status want, const char *word)
+{
+    struct kfit_recorder *r;
+    struct kfit_recorder_params p = {.dir = dir, .slot_count = 16384};
+    struct kfit_error why = {0};
+    CHECK_STATUS(kfit_recorder_create(&r, &p, &why), want);
+    CHECK_MSG(r && strstr(why.text, word), "\"%s\" does not say \"%s\"", why.text, word);
+    CHECK_STR(kfit_recorder_path(r), "");
+    CHECK(record(r, 1, 1) && record(r, 2, 1));
+    kfit_recorder_destroy(r);
+}
+
+static void unsafe_directories_are_refused(void)
+{
+    char dir[128], link[140];
+    snprintf(dir, sizeof dir, "%s/open", kfit_test_dir());
+    snprintf(link, sizeof link, "%s/link", kfit_test_dir());
+    CHECK(!mkdir(dir, 0700) && !chmod(dir, 0777));
+    check_memory_only(dir, KFIT_E_PERM, "writable by no one else");
+    CHECK(!chmod(dir, 0700) && !symlink(dir, link));
+    check_memory_only(link, KFIT_E_IO, "not a link");
+    strcat(link, "/x/y");
+    check_memory_only(link, KFIT_E_IO, "make it, or set KFIT_TRACE");
+    kfit_test_write(strcat(dir, "/file"), "", 0);
+    check_memory_only(dir, KFIT_E_IO, "must be a directory");
+}
+
+static void foreign_directory_is_refused(void)
+{
+    if (geteuid())
+        SKIP("needs root, to own a directory as another user");
+    CHECK(!chown(kfit_test_dir(), 12345, 12345));
+    check_memory_only(kfit_test_dir(), KFIT_E_PERM, "must belong to uid 0");
+}
+
+static void full_disk_is_an_error_not_a_signal(void)
+{
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/small", kfit_test_dir());
+    CHECK(!mkdir(dir, 0700));
+    if (mount("kfit", dir, "tmpfs", 0, "size=64k,mode=0700"))
+        SKIP("cannot mount a small tmpfs: %s", strerror(errno));
+    struct kfit_recorder *r;
+    struct kfit_recorder_params p = {.dir = dir, .slot_count = 16384};
+    struct kfit_error why = {0};
+    enum kfit_status s = kfit_recorder_create(&r, &p, &why);
+    bool counts = r && record(r, 1, 1);
+    unsigned left = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        left += e->d_name[0] != '.';
+    closedir(d);
+    umount(dir);
+    CHECK_STATUS(s, KFIT_E_IO);
+    CHECK(counts && strstr(why.text, "no room"));
+    CHECK_INT(left, 0);
+}
+
+static void file_size_limit_is_an_error_not_a_signal(void)
+{
+    struct rlimit small = {100000, 100000};
+    CHECK(!setrlimit(RLIMIT_FSIZE, &small));
+    check_memory_only(kfit_test_dir(), KFIT_E_IO, "ulimit -f");
+}
+
+static void crowded_directory_takes_no_more(void)
+{
+    char path[160];
+    for (unsigned i = 0; i < KFIT_TRACE_FILES_MAX; i++) {
+        snprintf(path, sizeof path, "%s/%u.kft", kfit_test_dir(), i);
+        int fd = open(path, O_CREAT | O_WRONLY, 0600);
+        CHECK(fd >= 0);
+        close(fd);
+    }
+    check_memory_only(kfit_test_dir(), KFIT_E_FULL, "merge and remove");
+}
+
+/* ---- many threads; death at any moment ---- */
+
+enum { THREADS = 8, KEYS = 300, ROUNDS = 20 };
+
+static void *hammer(void *arg)
+{
+    for (int i = 0; i < KEYS * ROUNDS; i++)
+        if (!record(arg, 1 + i % KEYS, i % 3))
+            return arg;
+    return NULL;
+}
+
+static void many_threads_lose_nothing(void)
+{
+    struct kfit_recorder *r = recorder(kfit_test_dir(), 512);
+    pthread_t t[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        CHECK(!pthread_create(&t[i], NULL, hammer, r));
+    uint64_t lost = 0;
+    for (int i = 0; i < THREADS; i++) {
+        void *bad;
+        pthread_join(t[i], &bad);
+        lost += bad != NULL;
+    }
+    CHECK_INT(lost, 0);
+    struct kfit_trace *trace;
+    CHECK_OK(kfit_trace_read(kfit_recorder_path(r), &trace, &err), err);
+    CHECK_INT(kfit_trace_count(trace), KEYS);
+    CHECK_INT(kfit_recorder_header(r)->slots_used, KEYS);
+    CHECK_INT(calls_in(trace), THREADS * KEYS * ROUNDS);
+    kfit_trace_destroy(trace);
+    kfit_recorder_destroy(r);
+}
+
+static void readable_after_a_kill_at_any_moment(void)
+{
+    for (int i = 0; i < 60; i++) {
+        pid_t pid = fork();
+        CHECK(pid >= 0);
+        if (!pid) {
+            struct kfit_recorder *r = recorder(kfit_test_dir(), 4096);
+            for (int k = 1;; k = k % 3000 + 1)
+                record(r, k, 1);
+        }
+        usleep((useconds_t)(kfit_test_random() % 6000));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    DIR *d = opendir(kfit_test_dir());
+    unsigned whole = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[512];
+        if (!strstr(e->d_name, ".kft"))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", kfit_test_dir(), e->d_name);
+        struct kfit_trace *t;
+        enum kfit_status s = kfit_trace_read(path, &t, &err);
+        CHECK_MSG(s == KFIT_OK || s == KFIT_E_FORMAT, "%s", err.text);
+        if (s == KFIT_OK) {
+            whole++;
+            CHECK(!kfit_trace_alive(t));
+            CHECK(kfit_trace_skipped(t) <= 1);
+            kfit_trace_destroy(t);
+        }
+    }
+    closedir(d);
+    CHECK(whole > 10);
+}
+
+static void forked_child_lets_go_of_the_file(void)
+{
+    struct kfit_recorder *r = recorder(kfit_test_dir(), 64);
+    CHECK(record(r, 1, 1));
+    pid_t pid = fork();
+    if (!pid) {
+        kfit_recorder_abandon(r);
+        record(r, 2, 1);
+        kfit_recorder_destroy(r);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    CHECK_INT(kfit_recorder_header(r)->slots_used, 1);
+    CHECK_INT(kfit_recorder_header(r)->end_unix_ns, 0);
+    kfit_recorder_destroy(r);
+}
+
+/* ---- merge and write ---- */
+
+static struct kfit_trace *trace_of(const char *hard, const char *blas, int from, int to)
+{
+    struct kfit_recorder *r = recorder(kfit_test_dir(), 4096);
+    struct kfit_generic g = {.naming = "cblas_%s", .int_bits = 32};
+    snprintf(g.path, sizeof g.path, "%s", blas);
+    snprintf(kfit_recorder_header(r)->env.hard, KFIT_ENV_TEXT_MAX, "%s", hard);
+    kfit_recorder_generic(r, &g);
+    kfit_recorder_header(r)->unkeyed[KFIT_REASON_FLAGS] = 5;
+    for (int i = from; i < to; i++)
+        CHECK(record(r, i, 2));
+    struct kfit_trace *t;
+    CHECK_OK(kfit_trace_read(kfit_recorder_path(r), &t, &err), err);
+    kfit_recorder_destroy(r);
+    return t;
+}
+
+static void merge_adds_up(void)
+{
+    struct kfit_trace *in[3] = {trace_of("device=host;", "/a.so", 1, 200), trace_of("device=host;", "/a.so", 100, 300),
+                                trace_of("device=host;", "/b.so", 1, 11)};
+    struct kfit_trace *sum, *back;
+    CHECK_OK(kfit_trace_merge((const struct kfit_trace *const *)in, 3, false, &sum, &err), err);
+    CHECK_INT(kfit_trace_count(sum), 299 + 10); /* a key called through two libraries stays two */
+    CHECK_INT(calls_in(sum), 199 + 200 + 10);
+    CHECK_INT(kfit_trace_header(sum)->generic_count, 2);
+    CHECK_INT(kfit_trace_header(sum)->unkeyed[KFIT_REASON_FLAGS], 15);
+    CHECK_INT(kfit_trace_header(sum)->pid, 0);
+    CHECK(!kfit_trace_alive(sum));
+
+    char path[128];
+    snprintf(path, sizeof path, "%s/sum", kfit_test_dir());
+    CHECK_OK(kfit_trace_write(sum, path, &err), err);
+    CHECK_OK(kfit_trace_write(sum, path, &err), err); /* over the old one */
+    CHECK_OK(kfit_trace_read(path, &back, &err), err);
+    CHECK_INT(kfit_trace_count(back), kfit_trace_count(sum));
+    CHECK_INT(calls_in(back), calls_in(sum));
+    CHECK_INT(kfit_trace_skipped(back), 0);
+    for (int i = 0; i < 3; i++)
+        kfit_trace_destroy(in[i]);
+    kfit_trace_destroy(sum);
+    kfit_trace_destroy(back);
+}
+
+static void merge_refuses_two_environments(void)
+{
+    struct kfit_trace *in[2] = {trace_of("device=host;threads=1;", "/a.so", 1, 4),
+                                trace_of("device=host;threads=2;", "/a.so", 1, 4)};
+    struct kfit_trace *sum;
+    CHECK_STATUS(kfit_trace_merge((const struct kfit_trace *const *)in, 2, false, &sum, &err), KFIT_E_ENV);
+    CHECK(strstr(err.text, "threads=1") && strstr(err.text, "threads=2"));
+    CHECK_OK(kfit_trace_merge((const struct kfit_trace *const *)in, 2, true, &sum, &err), err);
+    CHECK_INT(kfit_trace_count(sum), 3);
+    for (int i = 0; i < 2; i++)
+        kfit_trace_destroy(in[i]);
+    kfit_trace_destroy(sum);
+    CHECK_STATUS(kfit_trace_merge(NULL, 0, false, &sum, &err), KFIT_E_ARG);
+}
+
+static void unwritable_target_is_an_error(void)
+{
+    struct kfit_trace *t = trace_of("device=host;", "/a.so", 1, 4);
+    CHECK_STATUS(kfit_trace_write(t, "/proc/no/such", &err), KFIT_E_IO);
+    CHECK_STATUS(kfit_trace_write(t, kfit_test_dir(), &err), KFIT_E_IO); /* a directory */
+    kfit_trace_destroy(t);
+}
+
+/* ---- bytes ---- */
+
+/* A trace whose every byte is known: what tests/golden/trace-1.kft holds. */
+static void golden_bytes(void)
+{
+    struct kfit_trace *t;
+    char path[128];
+    size_t n, m;
+    CHECK_OK(kfit_trace_read(GOLDEN "/trace-1.kft", &t, &err), err);
+    const struct kfit_trace_header *h = kfit_trace_header(t);
+    CHECK_INT(h->pid, 4242);
+    CHECK_INT(h->start_ticks, 123456);
+    CHECK_INT(h->start_unix_ns, INT64_C(1700000000000000000));
+    CHECK_INT(h->end_unix_ns, INT64_C(1700000060000000000));
+    CHECK_INT(h->rank, 3);
+    CHECK_INT(h->mode, KFIT_MODE_BOTH);
+    CHECK_INT(h->state_reason, KFIT_REASON_ENV);
+    CHECK_INT(h->generation, 17);
+    CHECK_INT(h->generation_digest[31], 31);
+    CHECK_INT(h->unkeyed[KFIT_REASON_FLAGS], 9);
+    CHECK_INT(h->slots_busy, 1);
+    CHECK_INT(h->pid_namespace, 4026531836);
+    CHECK_STR(h->boot_id, "01234567-89ab-cdef-0123-456789abcdef");
+    CHECK_STR(h->label, "golden");
+    CHECK_STR(h->program, "python3 serve.py");
+    CHECK_STR(h->state_text, "for tests");
+    CHECK_STR(h->env.hard, "device=host;isa=x86-64-v3;");
+    CHECK_STR(h->env.soft, "blas=OpenBLAS 0.3.21;");
+    CHECK_INT(h->env.hard_hash, kfit_text_hash(h->env.hard));
+    CHECK_INT(h->generic_count, 1);
+    CHECK_STR(h->generics[0].path, "/usr/lib/libblas.so.3");
+    CHECK_STR(h->generics[0].naming, "cblas_%s");
+    CHECK_STR(h->generics[0].config, "reference");
+    CHECK_INT(h->generics[0].threads, 1);
+    CHECK_INT(h->generics[0].int_bits, 32);
+    CHECK_INT(kfit_trace_count(t), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const struct kfit_trace_slot *s = kfit_trace_at(t, i);
+        CHECK_INT(s->count[KFIT_REASON_NONE], 1000 * s->key.gemm.m);
+        CHECK_INT(s->count[KFIT_REASON_NO_RECORD], s->key.gemm.m);
+        CHECK_INT(s->last_seen_s, 1700000000 + s->key.gemm.m);
+        CHECK_INT(s->hash, kfit_key_hash(&s->key));
+    }
+    /* what was read is written as it was */
+    snprintf(path, sizeof path, "%s/copy", kfit_test_dir());
+    CHECK_OK(kfit_trace_write(t, path, &err), err);
+    char *a = kfit_test_read(GOLDEN "/trace-1.kft", &n), *b = kfit_test_read(path, &m);
+    CHECK_INT(n, m);
+    CHECK(!memcmp(a, b, n));
+    free(a);
+    free(b);
+    kfit_trace_destroy(t);
+}
+
+/* Every truncation is refused; every flipped bit is refused, skipped, or gives a trace that can be used. */
+static void damaged_copies(void)
+{
+    size_t n;
+    char *bytes = kfit_test_read(GOLDEN "/trace-1.kft", &n), path[128];
+    struct kfit_trace *t;
+    snprintf(path, sizeof path, "%s/damaged", kfit_test_dir());
+    for (size_t cut = 0; cut < n; cut += cut < 16 || cut > n - 16 ? 1 : 97) {
+        kfit_test_write(path, bytes, cut);
+        CHECK_STATUS(kfit_trace_read(path, &t, &err), KFIT_E_FORMAT);
+        CHECK(!t && strstr(err.text, "damaged"));
+    }
+    kfit_test_write(path, bytes, n);
+    int fd = open(path, O_RDWR), longer = open(path, O_WRONLY | O_APPEND);
+    for (size_t bit = 0; bit < 8 * n; bit += 1 + kfit_test_random() % 5) {
+        char flipped = (char)(bytes[bit / 8] ^ (1 << bit % 8));
+        CHECK(pwrite(fd, &flipped, 1, (off_t)(bit / 8)) == 1);
+        enum kfit_status s = kfit_trace_read(path, &t, &err);
+        if (s == KFIT_OK) {
+            char text[KFIT_KEY_TEXT_MAX];
+            CHECK_INT(kfit_trace_count(t) + kfit_trace_skipped(t) >= 3, 1);
+            for (size_t i = 0; i < kfit_trace_count(t); i++)
+                CHECK(kfit_key_format(&kfit_trace_at(t, i)->key, text, sizeof text));
+            kfit_trace_alive(t);
+        } else {
+            CHECK(bit / 8 < 32 && (s == KFIT_E_FORMAT || s == KFIT_E_VERSION) && err.text[0]);
+        }
+        kfit_trace_destroy(t);
+        CHECK(pwrite(fd, &bytes[bit / 8], 1, (off_t)(bit / 8)) == 1);
+    }
+    CHECK(write(longer, "x", 1) == 1);
+    CHECK_STATUS(kfit_trace_read(path, &t, &err), KFIT_E_FORMAT);
+    uint32_t newer = KFIT_TRACE_VERSION + 1;
+    CHECK(pwrite(fd, &newer, sizeof newer, 8) == sizeof newer);
+    CHECK_STATUS(kfit_trace_read(path, &t, &err), KFIT_E_VERSION);
+    CHECK_STATUS(kfit_trace_set_control(path, KFIT_CONTROL_OFF, &err), KFIT_E_VERSION);
+    close(fd);
+    close(longer);
+    free(bytes);
+}
+
+static void what_is_no_trace_is_refused(void)
+{
+    struct kfit_trace *t;
+    char path[128];
+    CHECK_STATUS(kfit_trace_read("/no/such/file", &t, &err), KFIT_E_NOTFOUND);
+    CHECK_STATUS(kfit_trace_read(kfit_test_dir(), &t, &err), KFIT_E_FORMAT);
+    CHECK_STATUS(kfit_trace_read("/dev/zero", &t, &err), KFIT_E_FORMAT);
+    snprintf(path, sizeof path, "%s/fifo", kfit_test_dir());
+    CHECK(!mkfifo(path, 0600));
+    CHECK_STATUS(kfit_trace_read(path, &t, &err), KFIT_E_FORMAT); /* and does not wait for a writer */
+}
+
+static const struct kfit_test tests[] = {
+    TEST(what_is_recorded_is_read),
+    TEST(control_word_reaches_the_process),
+    TEST(full_table_refuses_new_keys),
+    TEST(two_recorders_two_files),
+    TEST(unsafe_directories_are_refused),
+    TEST(foreign_directory_is_refused),
+    TEST(full_disk_is_an_error_not_a_signal),
+    TEST(file_size_limit_is_an_error_not_a_signal),
+    TEST(crowded_directory_takes_no_more),
+    TEST(many_threads_lose_nothing),
+    TEST(readable_after_a_kill_at_any_moment),
+    TEST(forked_child_lets_go_of_the_file),
+    TEST(merge_adds_up),
+    TEST(merge_refuses_two_environments),
+    TEST(unwritable_target_is_an_error),
+    TEST(golden_bytes),
+    TEST(damaged_copies),
+    TEST(what_is_no_trace_is_refused),
+};
+TEST_MAIN(tests)
