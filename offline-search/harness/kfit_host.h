@@ -13,7 +13,13 @@
 #ifndef KFIT_HOST_H
 #define KFIT_HOST_H
 
-#define KFIT_VL ((int)(KFIT_VL_BYTES / sizeof(KFIT_TYPE))) /* lanes of a vector */
+/* A knob VB makes vectors narrower: 32 or 16 bytes where rows are short or end in a short rest. */
+#if defined(KFIT_VB) && KFIT_VB
+#define KFIT_VECTOR_BYTES KFIT_VB
+#else
+#define KFIT_VECTOR_BYTES KFIT_VL_BYTES
+#endif
+#define KFIT_VL ((int)(KFIT_VECTOR_BYTES / sizeof(KFIT_TYPE))) /* lanes of a vector */
 #define KFIT_DOUBLE (sizeof(KFIT_TYPE) == 8)
 #define KFIT_RESTRICT __restrict__
 #define KFIT_INLINE static inline __attribute__((always_inline))
@@ -32,9 +38,9 @@
 #endif
 #define KFIT_PREFETCH(p) __builtin_prefetch(p)
 
-typedef KFIT_TYPE vf __attribute__((vector_size(KFIT_VL_BYTES)));
+typedef KFIT_TYPE vf __attribute__((vector_size(KFIT_VECTOR_BYTES)));
 /* The same, at any address and over any type. */
-typedef KFIT_TYPE vf_any __attribute__((vector_size(KFIT_VL_BYTES), aligned(1), may_alias));
+typedef KFIT_TYPE vf_any __attribute__((vector_size(KFIT_VECTOR_BYTES), aligned(1), may_alias));
 
 KFIT_INLINE vf kfit_load(const KFIT_TYPE *p)
 {
@@ -65,7 +71,7 @@ typedef double kfit_d256 __attribute__((vector_size(32)));
 typedef int kfit_i256 __attribute__((vector_size(32)));
 typedef long long kfit_l256 __attribute__((vector_size(32)));
 
-#if KFIT_VL_BYTES == 64 && defined(__AVX512F__)
+#if KFIT_VECTOR_BYTES == 64 && defined(__AVX512F__)
 
 KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
 {
@@ -86,7 +92,28 @@ KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
         __builtin_ia32_storeups512_mask((void *)p, (kfit_f512)v, (unsigned short)((1u << n) - 1));
 }
 
-#elif KFIT_VL_BYTES == 32 && defined(__AVX2__)
+#elif KFIT_VECTOR_BYTES == 32 && defined(__AVX512VL__)
+
+KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
+{
+    if (n == KFIT_VL)
+        return kfit_load(p);
+    if (KFIT_DOUBLE)
+        return (vf)__builtin_ia32_loadupd256_mask((const void *)p, (kfit_d256){0}, (unsigned char)((1u << n) - 1));
+    return (vf)__builtin_ia32_loadups256_mask((const void *)p, (kfit_f256){0}, (unsigned char)((1u << n) - 1));
+}
+
+KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
+{
+    if (n == KFIT_VL)
+        kfit_store(p, v);
+    else if (KFIT_DOUBLE)
+        __builtin_ia32_storeupd256_mask((void *)p, (kfit_d256)v, (unsigned char)((1u << n) - 1));
+    else
+        __builtin_ia32_storeups256_mask((void *)p, (kfit_f256)v, (unsigned char)((1u << n) - 1));
+}
+
+#elif KFIT_VECTOR_BYTES == 32 && defined(__AVX2__)
 
 KFIT_INLINE kfit_i256 kfit_mask_f(int n)
 {
@@ -148,7 +175,7 @@ KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
 /* The sum of the lanes, as a balanced tree. */
 #define KFIT_V16 (16 / sizeof(KFIT_TYPE))
 typedef KFIT_TYPE kfit_v16 __attribute__((vector_size(16)));
-#if KFIT_VL_BYTES > 16
+#if KFIT_VECTOR_BYTES > 16
 typedef KFIT_TYPE kfit_v32 __attribute__((vector_size(32)));
 
 KFIT_INLINE kfit_v16 kfit_halve32(kfit_v32 v)
@@ -163,13 +190,13 @@ KFIT_INLINE kfit_v16 kfit_halve32(kfit_v32 v)
 
 KFIT_INLINE KFIT_TYPE kfit_hsum(vf v)
 {
-#if KFIT_VL_BYTES == 64
+#if KFIT_VECTOR_BYTES == 64
     union {
         vf whole;
         kfit_v32 half[2];
     } u = {v};
     kfit_v16 s = kfit_halve32(u.half[0] + u.half[1]);
-#elif KFIT_VL_BYTES == 32
+#elif KFIT_VECTOR_BYTES == 32
     kfit_v16 s = kfit_halve32(v);
 #else
     kfit_v16 s = v;
@@ -185,7 +212,7 @@ KFIT_INLINE KFIT_TYPE kfit_hsum(vf v)
 #define KFIT_SIZE_double 8
 #define KFIT_PASTE_(a, b) a##b
 #define KFIT_PASTE(a, b) KFIT_PASTE_(a, b)
-#define KFIT_LANES (KFIT_VL_BYTES / KFIT_PASTE(KFIT_SIZE_, KFIT_TYPE)) /* KFIT_VL for #if */
+#define KFIT_LANES (KFIT_VECTOR_BYTES / KFIT_PASTE(KFIT_SIZE_, KFIT_TYPE)) /* KFIT_VL for #if */
 
 #if KFIT_LANES == 16
 #define KFIT_ZIP_LO 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23

@@ -1,7 +1,7 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"colblock",
- "knobs":{"MR":[0,4,6,8,12,16,2,3], "NV":[0,2,3,4,6,8,1], "KU":[4,8,2,1], "PF":[8,0,16,4,32], "KS":[0,1,2,4]},
- "require":["TB == 0", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M"],
+ "knobs":{"VB":[0,32], "KU":[2,4,1,8], "NV":[0,2,4,3,6,8,1], "MR":[0,4,8,6,12,16,3,2], "PF":[0,8,2,16], "KS":[0,1,2,4]},
+ "require":["TB == 0", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C", "VB == 0 || N % VL > 0"],
  "launches":[{"entry":"kfit_main"}]}
 */
 /* Column blocks: MR rows x NV vectors of C live in registers while k runs once over its whole length; the rows of
@@ -11,11 +11,13 @@
 
 #include "kfit_host.h"
 
-#define VECTORS ((KFIT_N + KFIT_VL - 1) / KFIT_VL)
-/* 0 leaves a knob to the shape: wide blocks for few rows, square ones for many, within the registers. */
-#define MR KFIT_MIN(KFIT_M, KFIT_MR ? KFIT_MR : KFIT_M <= 8 ? KFIT_M : KFIT_M % 8 && KFIT_M % 6 == 0 ? 6 : 8)
-#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : MR >= 8 ? 3 : MR >= 5 ? 4 : MR >= 3 ? 6 : 8)
-#define KS (KFIT_KS ? KFIT_KS : MR * NV >= 8 ? 1 : MR * NV >= 4 ? 2 : 4)
+#define VECTORS KFIT_CEIL(KFIT_N, KFIT_VL)
+/* 0 leaves a knob to the shape: rows in equal blocks of at most eight, and as many columns as the registers allow. */
+#define ROWS_MAX (KFIT_VREGS < 32 ? 6 : 8)
+#define MR (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
+#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_MIN(8, KFIT_CEIL(KFIT_VREGS - 2 - MR, MR + 1)))
+#define KS (KFIT_KS ? KFIT_KS : MR * NV >= 6 ? 1 : MR * NV >= 3 ? 2 : 4)
+#define KU (KFIT_CEIL(KFIT_KU, KS) * KS)
 #define NB (NV * KFIT_VL)
 
 KFIT_INLINE KFIT_TYPE a_at(const KFIT_TYPE *a, long i, long p)
@@ -23,41 +25,38 @@ KFIT_INLINE KFIT_TYPE a_at(const KFIT_TYPE *a, long i, long p)
     return KFIT_TA ? a[p * KFIT_LDA + i] : a[i * KFIT_LDA + p];
 }
 
+/* Row p of B: one step along k for all of a block. */
+KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf (*acc)[NV], long p, int mr, int nv, int last)
+{
+    vf bv[NV];
+    KFIT_UNROLL_ALL
+    for (int j = 0; j < nv; j++) {
+        bv[j] = kfit_load_n(b + p * KFIT_LDB + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last);
+        if (KFIT_PF)
+            KFIT_PREFETCH(b + (p + KFIT_PF) * KFIT_LDB + j * KFIT_VL);
+    }
+    KFIT_UNROLL_ALL
+    for (int i = 0; i < mr; i++) {
+        vf av = kfit_broadcast(a_at(a, i, p));
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < nv; j++)
+            acc[i][j] += av * bv[j];
+    }
+}
+
 /* mr x nv vectors at c; the last vector has `last` lanes. mr, nv and last are constants after inlining. */
 KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int mr, int nv, int last)
 {
     vf acc[KS][MR][NV] = {0};
-    const long main_k = KFIT_K - KFIT_K % KS;
-    KFIT_UNROLL(KFIT_KU)
-    for (long p = 0; p < main_k; p += KS) {
+    long p = 0;
+    for (; p + KU <= KFIT_K; p += KU) {
         KFIT_UNROLL_ALL
-        for (int s = 0; s < KS; s++) {
-            const KFIT_TYPE *row = b + (p + s) * KFIT_LDB;
-            vf bv[NV];
-            KFIT_UNROLL_ALL
-            for (int j = 0; j < nv; j++) {
-                bv[j] = kfit_load_n(row + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last);
-                if (KFIT_PF)
-                    __builtin_prefetch(row + KFIT_PF * (long)KFIT_LDB + j * KFIT_VL);
-            }
-            KFIT_UNROLL_ALL
-            for (int i = 0; i < mr; i++) {
-                vf av = kfit_broadcast(a_at(a, i, p + s));
-                KFIT_UNROLL_ALL
-                for (int j = 0; j < nv; j++)
-                    acc[s][i][j] += av * bv[j];
-            }
-        }
+        for (int u = 0; u < KU; u++)
+            step(a, b, acc[u % KS], p + u, mr, nv, last);
     }
-    for (long p = main_k; p < KFIT_K; p++) {
-        KFIT_UNROLL_ALL
-        for (int j = 0; j < nv; j++) {
-            vf bv = kfit_load_n(b + p * KFIT_LDB + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last);
-            KFIT_UNROLL_ALL
-            for (int i = 0; i < mr; i++)
-                acc[0][i][j] += kfit_broadcast(a_at(a, i, p)) * bv;
-        }
-    }
+    KFIT_UNROLL_ALL
+    for (int u = 0; u < KFIT_K % KU; u++)
+        step(a, b, acc[u % KS], p + u, mr, nv, last);
     KFIT_UNROLL_ALL
     for (int i = 0; i < mr; i++) {
         KFIT_UNROLL_ALL

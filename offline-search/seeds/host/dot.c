@@ -1,17 +1,17 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"dot",
- "knobs":{"NB":[0,4,8,2,16,1], "MR":[0,4,2,1,3,6], "KU":[2,1,4], "PF":[0,512,1024]},
- "require":["TA == 0", "TB == 1", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M"],
+ "knobs":{"VB":[0,32,16], "MR":[0,6,2,4,3,1], "NB":[0,4,8,2,6,16], "KU":[1,2]},
+ "require":["TA == 0", "TB == 1", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C"],
  "launches":[{"entry":"kfit_main"}]}
 */
 /* Dot products: for B stored as [n,k]. MR rows of A times NB rows of B, all read along k, with a vector of partial
- * sums each; at the end the NB vectors of a row are folded into one whose lanes are its NB sums. Rows of B are
- * contiguous streams, so the hardware's prefetcher does most of the work; PF (elements ahead) does the rest. */
+ * sums each; at the end the NB vectors of a row are folded into one whose lanes are its NB sums. Rows of B are streams
+ * the hardware prefetches by itself. Narrow vectors (VB) fold in fewer steps: better where k is short. */
 #include "kfit_host.h"
 
 #define MR KFIT_MIN(KFIT_M, KFIT_MR ? KFIT_MR : 4)
 #define NB KFIT_MIN(KFIT_VL, KFIT_NB ? KFIT_NB : MR == 1 ? 8 : MR == 2 ? 8 : 4)
-#define NB2 (NB > 8 ? 16 : NB > 4 ? 8 : NB > 2 ? 4 : NB) /* NB, rounded up to a power of two */
+#define NB2 (NB > 8 ? 16 : NB > 4 ? 8 : NB > 2 ? 4 : NB) /* the next power of two */
 
 /* Lanes x0+xh, y0+yh, x1+x(h+1), y1+y(h+1) ... with h = KFIT_VL/2: half the partial sums, x and y interleaved. */
 KFIT_INLINE vf zip_add(vf x, vf y)
@@ -19,7 +19,7 @@ KFIT_INLINE vf zip_add(vf x, vf y)
     return kfit_zip_lo(x, y) + kfit_zip_hi(x, y);
 }
 
-KFIT_INLINE vf fold(vf v[NB2])
+KFIT_INLINE vf fold(vf *v)
 {
     KFIT_UNROLL_ALL
     for (int half = NB2 / 2; half; half /= 2) {
@@ -35,7 +35,7 @@ KFIT_INLINE vf fold(vf v[NB2])
 }
 
 /* One step along k for mr x nb sums. */
-KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf acc[MR][NB2], int mr, int nb, int lanes)
+KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf (*acc)[NB2], int mr, int nb, int lanes)
 {
     vf av[MR];
     KFIT_UNROLL_ALL
@@ -44,8 +44,6 @@ KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf acc[MR][NB2], i
     KFIT_UNROLL_ALL
     for (int j = 0; j < nb; j++) {
         vf bv = kfit_load_n(b + j * (long)KFIT_LDB, lanes);
-        if (KFIT_PF && lanes == KFIT_VL)
-            KFIT_PREFETCH(b + j * (long)KFIT_LDB + KFIT_PF);
         KFIT_UNROLL_ALL
         for (int i = 0; i < mr; i++)
             acc[i][j] += av[i] * bv;
@@ -56,7 +54,11 @@ KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int
 {
     vf acc[MR][NB2] = {0};
     long p = 0;
-    KFIT_UNROLL(KFIT_KU)
+    for (; p + KFIT_KU * KFIT_VL <= KFIT_K; p += KFIT_KU * KFIT_VL) {
+        KFIT_UNROLL_ALL
+        for (int u = 0; u < KFIT_KU; u++)
+            step(a + p + u * KFIT_VL, b + p + u * KFIT_VL, acc, mr, nb, KFIT_VL);
+    }
     for (; p + KFIT_VL <= KFIT_K; p += KFIT_VL)
         step(a + p, b + p, acc, mr, nb, KFIT_VL);
     if (KFIT_K % KFIT_VL)

@@ -1,0 +1,126 @@
+/* kfit-candidate 1
+{"op":"gemm", "device":"host", "name":"panel",
+ "knobs":{"MR":[0,8,6,12,14,4], "NV":[0,2,3,4,1], "KC":[256,128,384,64], "KU":[4,2,8,1]},
+ "require":["BATCH == 1", "BYTES_A == BYTES_C", "MR <= M"],
+ "launches":[{"entry":"kfit_main"}]}
+*/
+/* Packed panels: KC x NV vectors of B are copied, transposed where B is stored as [n,k], into a gapless panel on the
+ * stack, which all rows of A then use. The copy pays from about sixteen rows up: where the transpose would otherwise
+ * be paid per dot product, and where rows of B lie a power of two apart and push each other out of the caches. */
+#include "kfit_host.h"
+
+#define VECTORS KFIT_CEIL(KFIT_N, KFIT_VL)
+#define MR KFIT_MIN(KFIT_M, KFIT_MR ? KFIT_MR : KFIT_VREGS < 32 ? 6 : KFIT_M % 8 && KFIT_M % 6 == 0 ? 6 : 8)
+#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_VREGS < 32 ? 2 : 3)
+#define NB (NV * KFIT_VL)
+#define KC KFIT_MIN(KFIT_KC, KFIT_K)
+
+KFIT_INLINE KFIT_TYPE a_at(const KFIT_TYPE *a, long i, long p)
+{
+    return KFIT_TA ? a[p * KFIT_LDA + i] : a[i * KFIT_LDA + p];
+}
+
+/* B as stored, [k,n]: kc rows of nv vectors, the last one of `last` lanes. */
+KFIT_INLINE void copy(const KFIT_TYPE *b, KFIT_TYPE *to, int kc, int nv, int last)
+{
+    for (long p = 0; p < kc; p++) {
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < nv; j++)
+            kfit_store(to + p * NB + j * KFIT_VL,
+                       kfit_load_n(b + p * KFIT_LDB + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last));
+    }
+}
+
+/* B stored as [n,k]: `lanes` columns of it from `rows` rows become `lanes` rows of one vector. */
+KFIT_INLINE void turn(const KFIT_TYPE *b, KFIT_TYPE *to, int rows, int lanes)
+{
+    vf v[KFIT_VL], w[KFIT_VL];
+    KFIT_UNROLL_ALL
+    for (int r = 0; r < KFIT_VL; r++)
+        v[r] = r < rows ? kfit_load_n(b + r * (long)KFIT_LDB, lanes) : kfit_zero();
+    KFIT_UNROLL_ALL
+    for (int round = 1; round < KFIT_VL; round *= 2) {
+        KFIT_UNROLL_ALL
+        for (int r = 0; r < KFIT_VL / 2; r++) {
+            w[2 * r] = kfit_zip_lo(v[r], v[r + KFIT_VL / 2]);
+            w[2 * r + 1] = kfit_zip_hi(v[r], v[r + KFIT_VL / 2]);
+        }
+        KFIT_UNROLL_ALL
+        for (int r = 0; r < KFIT_VL; r++)
+            v[r] = w[r];
+    }
+    KFIT_UNROLL_ALL
+    for (int r = 0; r < lanes; r++)
+        kfit_store(to + r * NB, v[r]);
+}
+
+KFIT_INLINE void transpose(const KFIT_TYPE *b, KFIT_TYPE *to, int kc, int rows)
+{
+    long p = 0;
+    for (; p + KFIT_VL <= kc; p += KFIT_VL)
+        turn(b + p, to + p * NB, rows, KFIT_VL);
+    if (KFIT_K % KFIT_VL && p < kc) /* only at the end of K: KC is a multiple of KFIT_VL */
+        turn(b + p, to + p * NB, rows, KFIT_K % KFIT_VL);
+}
+
+/* mr rows x nv vectors of C from kc rows of the panel. */
+KFIT_INLINE void tile(const KFIT_TYPE *a, const KFIT_TYPE *panel, KFIT_TYPE *c, int kc, int add, int mr, int nv,
+                      int last)
+{
+    vf acc[MR][NV] = {0};
+    KFIT_UNROLL(KFIT_KU)
+    for (long p = 0; p < kc; p++) {
+        vf bv[NV];
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < nv; j++)
+            bv[j] = kfit_load(panel + p * NB + j * KFIT_VL);
+        KFIT_UNROLL_ALL
+        for (int i = 0; i < mr; i++) {
+            vf av = kfit_broadcast(a_at(a, i, p));
+            KFIT_UNROLL_ALL
+            for (int j = 0; j < nv; j++)
+                acc[i][j] += av * bv[j];
+        }
+    }
+    KFIT_UNROLL_ALL
+    for (int i = 0; i < mr; i++) {
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < nv; j++) {
+            KFIT_TYPE *at = c + i * (long)KFIT_LDC + j * KFIT_VL;
+            int lanes = j + 1 < nv ? KFIT_VL : last;
+            kfit_store_n(at, add ? acc[i][j] + kfit_load_n(at, lanes) : acc[i][j], lanes);
+        }
+    }
+}
+
+KFIT_INLINE void columns(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int nv, int last)
+{
+    KFIT_TYPE panel[KC * NB] __attribute__((aligned(64)));
+    for (long p = 0; p < KFIT_K; p += KC) {
+        int kc = (int)KFIT_MIN(KC, KFIT_K - p), add = KFIT_BETA || p > 0;
+        if (KFIT_TB) {
+            for (int j = 0; j + 1 < nv; j++)
+                transpose(b + j * KFIT_VL * (long)KFIT_LDB + p, panel + j * KFIT_VL, kc, KFIT_VL);
+            transpose(b + (nv - 1) * KFIT_VL * (long)KFIT_LDB + p, panel + (nv - 1) * KFIT_VL, kc, last);
+        } else {
+            copy(b + p * KFIT_LDB, panel, kc, nv, last);
+        }
+        const KFIT_TYPE *ap = KFIT_TA ? a + p * KFIT_LDA : a + p;
+        long i = 0;
+        for (; i + MR <= KFIT_M; i += MR)
+            tile(KFIT_TA ? ap + i : ap + i * KFIT_LDA, panel, c + i * KFIT_LDC, kc, add, MR, nv, last);
+        if (KFIT_M % MR)
+            tile(KFIT_TA ? ap + i : ap + i * KFIT_LDA, panel, c + i * KFIT_LDC, kc, add, KFIT_M % MR, nv, last);
+    }
+}
+
+void kfit_main(const KFIT_TYPE *restrict a, const KFIT_TYPE *restrict b, KFIT_TYPE *restrict c, void *ws)
+{
+    (void)ws;
+    const int rest = KFIT_N % NB, nv = (rest + KFIT_VL - 1) / KFIT_VL;
+    long j = 0;
+    for (; j + NB <= KFIT_N; j += NB)
+        columns(a, KFIT_TB ? b + j * KFIT_LDB : b + j, c + j, NV, KFIT_VL);
+    if (rest)
+        columns(a, KFIT_TB ? b + j * KFIT_LDB : b + j, c + j, nv, rest - (nv - 1) * KFIT_VL);
+}
