@@ -1,0 +1,18 @@
+/* Records for the tests of kernel-cache: all fields filled, different for each i. */
+#ifndef KFIT_TEST_RECORDS_H
+#define KFIT_TEST_RECORDS_H
+
+#include "kfit/env.h"
+#include "kfit/record.h"
+
+#define RECORDS_IMAGE_BYTES 1500
+
+/* The environment the records below belong to. */
+struct kfit_env records_env(void);
+/* image: RECORDS_IMAGE_BYTES, filled and lent to *r. Every 8th record is a negative one. */
+void records_fill(struct kfit_record *r, unsigned i, uint8_t *image);
+/* n records and their images; never freed. */
+struct kfit_record *records_make(unsigned n);
+bool records_same(const struct kfit_record *a, const struct kfit_record *b);
+
+#endif
