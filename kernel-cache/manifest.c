@@ -216,6 +216,9 @@ enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char 
             return kfit_fail(err, KFIT_E_FORMAT, "%s: \"%s\" is there twice", path, name);
         seen |= f ? 1u << (f - fields) : 0;
         ok = ok && take_value(&s, f, f ? (char *)&d + f->offset : NULL);
+        if (ok && f && f->offset == offsetof(struct doc, version) && d.version != KFIT_MANIFEST_VERSION)
+            return kfit_fail(err, KFIT_E_VERSION, "%s: generation format %" PRIu64 ", this kfit reads %u", path,
+                             d.version, KFIT_MANIFEST_VERSION); /* what follows may look different */
         if (!ok || !take(&s, ','))
             break;
     }
@@ -223,9 +226,6 @@ enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char 
     skip_space(&s);
     if (!ok || s.p != s.end)
         return kfit_fail(err, KFIT_E_FORMAT, "%s: byte %td is not what a manifest has there", path, s.p - text);
-    if (seen & 1 && d.version != KFIT_MANIFEST_VERSION)
-        return kfit_fail(err, KFIT_E_VERSION, "%s: generation format %" PRIu64 ", this kfit reads %u", path, d.version,
-                         KFIT_MANIFEST_VERSION);
     for (unsigned i = 0; i < FIELDS; i++)
         if (!(seen & 1u << i))
             return kfit_fail(err, KFIT_E_FORMAT, "%s: \"%s\" is missing", path, fields[i].name);

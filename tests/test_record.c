@@ -67,8 +67,10 @@ static void golden_bytes(void)
     struct kfit_error err = {0};
     if (!getenv("KFIT_TEST_GOLDEN"))
         SKIP("KFIT_TEST_GOLDEN does not name tests/golden");
-    golden("record-winner.bin", encoded(1, &r, &n), n);
-    golden("record-negative.bin", encoded(7, &r, &n), n);
+    uint8_t *winner = encoded(1, &r, &n);
+    golden("record-winner.bin", winner, n);
+    uint8_t *negative = encoded(7, &r, &n);
+    golden("record-negative.bin", negative, n);
     golden("manifest.json", text, kfit_manifest_format(&m, text));
     golden("current", current, kfit_current_format(m.number, m.sha256, current));
 

@@ -1,0 +1,604 @@
+#include "kfit/generation.h"
+#include "kfit_test.h"
+#include "records.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RECORDS 100
+
+static char *path(const char *name)
+{
+    static char text[4][512];
+    static unsigned turn;
+    char *p = text[turn++ % 4];
+    snprintf(p, sizeof text[0], "%s/cache/%s", kfit_test_dir(), name);
+    return p;
+}
+
+static char *cache(void)
+{
+    static char text[512];
+    snprintf(text, sizeof text, "%s/cache", kfit_test_dir());
+    return text;
+}
+
+/* Publishes the first n records; the note is their number. */
+static uint64_t publish(unsigned n)
+{
+    const struct kfit_env env = records_env();
+    struct kfit_record *r = records_make(n);
+    struct kfit_publish_params p = {
+        .dir = cache(), .records = r, .count = n, .envs = &env, .env_count = 1, .approver = "test"};
+    struct kfit_error err = {0};
+    uint64_t number = 0;
+    CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
+    free(r); /* the images stay: small */
+    return number;
+}
+
+struct seen {
+    uint64_t good, bad;
+    const struct kfit_record *want; /* in records_make order, to be found each once; may be NULL */
+    uint64_t stop_at;
+};
+
+static int see(void *ctx, const struct kfit_record *r, const char *problem)
+{
+    struct seen *s = ctx;
+    CHECK(!r == !!problem);
+    if (!r)
+        return s->bad++, 0;
+    bool found = !s->want;
+    for (unsigned i = 0; s->want && i < RECORDS; i++)
+        found |= records_same(r, &s->want[i]);
+    CHECK(found);
+    return ++s->good == s->stop_at;
+}
+
+static uint64_t count(struct kfit_generation *g)
+{
+    struct seen s = {0};
+    struct kfit_error err = {0};
+    CHECK_OK(kfit_generation_each(g, 0, see, &s, &err), err);
+    CHECK_INT(s.bad, 0);
+    return s.good;
+}
+
+/* Opens what must not open; the message has to contain `text`. */
+static void refused(const char *which, enum kfit_status want, const char *text)
+{
+    struct kfit_generation *g;
+    struct kfit_error err = {0};
+    enum kfit_status s = kfit_generation_open(cache(), which, &g, &err);
+    CHECK_MSG(s == want, "open: %s (%s), expected %s", kfit_status_str(s), err.text, kfit_status_str(want));
+    CHECK_MSG(strstr(err.text, text), "\"%s\" does not say \"%s\"", err.text, text);
+    CHECK(!g);
+}
+
+static void opens(const char *which, uint64_t records)
+{
+    struct kfit_generation *g;
+    struct kfit_error err = {0};
+    CHECK_OK(kfit_generation_open(cache(), which, &g, &err), err);
+    CHECK_INT(count(g), records);
+    kfit_generation_close(g);
+}
+
+/* Replaces a published (read-only) file by rename, as an attacker or a broken copy would. */
+static void replace(const char *name, const void *data, size_t n)
+{
+    char temp[600];
+    snprintf(temp, sizeof temp, "%s.new", path(name));
+    kfit_test_write(temp, data, n);
+    CHECK(!chmod(temp, 0444) && !rename(temp, path(name)));
+}
+
+/* Runs fn in a child; its CHECKs count. */
+static void in_child(void (*fn)(void), void (*prepare)(void))
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    int st;
+    CHECK(pid >= 0);
+    if (!pid) {
+        if (prepare)
+            prepare();
+        fn();
+        fflush(stdout);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &st, 0) == pid);
+    if (WIFEXITED(st) && WEXITSTATUS(st) == 77)
+        _exit(77); /* the child printed why */
+    CHECK_MSG(WIFEXITED(st) && !WEXITSTATUS(st), "child: status %#x", st);
+}
+
+static void returns_what_was_published(void)
+{
+    struct kfit_record *r = records_make(RECORDS);
+    const struct kfit_env env = records_env();
+    struct kfit_generation *g;
+    struct kfit_error err = {0};
+    char text[KFIT_ENV_TEXT_MAX];
+    CHECK_INT(publish(RECORDS), 1);
+    CHECK_OK(kfit_generation_open(cache(), NULL, &g, &err), err);
+    struct seen s = {.want = r};
+    CHECK_OK(kfit_generation_each(g, env.hard_hash, see, &s, &err), err);
+    CHECK_INT(s.good, RECORDS);
+    s = (struct seen){0};
+    CHECK_OK(kfit_generation_each(g, env.hard_hash + 1, see, &s, &err), err);
+    CHECK_INT(s.good + s.bad, 0);
+    s = (struct seen){.stop_at = 3};
+    CHECK_OK(kfit_generation_each(g, 0, see, &s, &err), err);
+    CHECK_INT(s.good, 3);
+    CHECK(kfit_generation_env(g, env.hard_hash, text));
+    CHECK_STR(text, env.hard);
+    CHECK(kfit_generation_env(g, env.soft_hash, text));
+    CHECK_STR(text, env.soft);
+    CHECK(!kfit_generation_env(g, 12345, text));
+    const struct kfit_manifest *m = kfit_generation_manifest(g);
+    CHECK_INT(m->records, RECORDS);
+    CHECK_STR(m->approver, "test");
+    kfit_generation_close(g);
+    kfit_generation_close(NULL);
+}
+
+static void names_by_number_and_digest(void)
+{
+    uint64_t number, list[3];
+    uint8_t sha[32];
+    char hex[65];
+    struct kfit_manifest m;
+    struct kfit_error err = {0};
+    CHECK_STATUS(kfit_generation_current(cache(), &number, sha, &err), KFIT_E_NOTFOUND);
+    refused(NULL, KFIT_E_NOTFOUND, "cache");
+    for (unsigned i = 1; i <= 3; i++)
+        CHECK_INT(publish(10 * i), i);
+    CHECK_INT(kfit_generation_list(cache(), list, 2), 3);
+    CHECK(list[0] == 1 && list[1] == 2);
+    CHECK_INT(kfit_generation_list(cache(), NULL, 0), 3);
+    opens(NULL, 30);
+    opens("", 30);
+    opens("1", 10);
+    CHECK_OK(kfit_manifest_read(cache(), 2, &m, &err), err);
+    CHECK_INT(m.records, 20);
+    kfit_hex(m.sha256, 32, hex);
+    opens(hex, 20);
+    hex[5] = hex[5] == '0' ? '1' : '0';
+    refused(hex, KFIT_E_NOTFOUND, "digest");
+    refused("4", KFIT_E_NOTFOUND, "4.json");
+    refused("1x", KFIT_E_ARG, "number or 64 hex");
+    refused("../1", KFIT_E_ARG, "number or 64 hex");
+    CHECK_OK(kfit_generation_make_current(cache(), 1, &err), err);
+    opens(NULL, 10);
+    CHECK_OK(kfit_generation_current(cache(), &number, sha, &err), err);
+    CHECK_INT(number, 1);
+    CHECK_STATUS(kfit_generation_make_current(cache(), 9, &err), KFIT_E_NOTFOUND);
+    CHECK_INT(publish(5), 4); /* numbers are not used again after a rollback */
+}
+
+static void equal_content_has_equal_bytes(void)
+{
+    struct kfit_manifest a, b;
+    struct kfit_error err = {0};
+    publish(50);
+    publish(50);
+    CHECK_OK(kfit_manifest_read(cache(), 1, &a, &err), err);
+    CHECK_OK(kfit_manifest_read(cache(), 2, &b, &err), err);
+    CHECK_INT(a.length, b.length);
+    CHECK(!memcmp(a.sha256, b.sha256, 32));
+}
+
+static void publishes_nothing_and_refuses_nonsense(void)
+{
+    const struct kfit_env env = records_env();
+    struct kfit_record *r = records_make(4);
+    struct kfit_publish_params p = {.dir = cache(), .records = r, .count = 4, .envs = &env, .env_count = 1};
+    struct kfit_error err = {0};
+    uint64_t number = 0;
+    r[2] = r[1];
+    CHECK_STATUS(kfit_generation_publish(&p, &number, &err), KFIT_E_ARG);
+    CHECK(strstr(err.text, "two records for gemm/"));
+    records_fill(&r[2], 2, (uint8_t *)(uintptr_t)r[2].image);
+    r[3].env_hard = 0;
+    CHECK_STATUS(kfit_generation_publish(&p, &number, &err), KFIT_E_FORMAT);
+    r[3].key.h.len = 255;
+    CHECK_STATUS(kfit_generation_publish(&p, &number, &err), KFIT_E_FORMAT);
+    p.dir = NULL;
+    CHECK_STATUS(kfit_generation_publish(&p, &number, &err), KFIT_E_ARG);
+    CHECK_INT(kfit_generation_list(cache(), NULL, 0), 0);
+    CHECK_INT(publish(0), 1); /* an empty generation takes everything back */
+    opens(NULL, 0);
+}
+
+static void refuses_truncation_and_any_flip(void)
+{
+    size_t n;
+    publish(20);
+    char *bytes = kfit_test_read(path("generations/1.mdb"), &n);
+    const size_t cuts[] = {0, 1, 100, 4096, n / 2, n - 1};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        replace("generations/1.mdb", bytes, cuts[i]);
+        refused(NULL, KFIT_E_DIGEST, "bytes, its manifest says");
+    }
+    for (unsigned round = 0; round < 200; round++) {
+        size_t bit = kfit_test_random() % (8 * n);
+        bytes[bit / 8] ^= (char)(1u << bit % 8);
+        replace("generations/1.mdb", bytes, n);
+        refused(round % 2 ? NULL : "1", KFIT_E_DIGEST, "SHA-256 does not match");
+        bytes[bit / 8] ^= (char)(1u << bit % 8);
+    }
+    replace("generations/1.mdb", bytes, n);
+    opens(NULL, 20);
+}
+
+/* Files whose digest is right but which are not what LMDB expects: the approver's mistake, still no crash. */
+static void with_digest_of(const void *bytes, size_t n)
+{
+    char text[1024], hex[65];
+    uint8_t sha[32];
+    kfit_sha256(bytes, n, sha);
+    kfit_hex(sha, 32, hex);
+    replace("generations/1.mdb", bytes, n);
+    int len = snprintf(text, sizeof text,
+                       "{\"kfit_generation\": 1, \"number\": 1, \"length\": %zu, \"sha256\": \"%s\", "
+                       "\"lmdb_format\": 1, \"records\": 20, \"created_unix_s\": 1, \"approver\": \"\", \"note\": \"\"}",
+                       n, hex);
+    replace("generations/1.json", text, (size_t)len);
+    len = snprintf(text, sizeof text, "1 %s\n", hex);
+    replace("current", text, (size_t)len);
+}
+
+static void refuses_foreign_and_newer_files(void)
+{
+    size_t n;
+    publish(20);
+    char *bytes = kfit_test_read(path("generations/1.mdb"), &n), *copy = malloc(n);
+    with_digest_of(bytes, n);
+    opens(NULL, 20); /* the forging itself works */
+    with_digest_of("hello", 5);
+    refused(NULL, KFIT_E_FORMAT, "not an LMDB file");
+    memset(copy, 'x', n);
+    with_digest_of(copy, n);
+    refused(NULL, KFIT_E_FORMAT, "not an LMDB file");
+    with_digest_of(bytes, n - 4096);
+    refused(NULL, KFIT_E_FORMAT, "truncated");
+    memcpy(copy, bytes, n);
+    copy[20]++; /* version in the first meta page */
+    with_digest_of(copy, n);
+    refused(NULL, KFIT_E_VERSION, "LMDB format 2");
+    memcpy(copy, bytes, n);
+    copy[40] ^= 1; /* page size */
+    with_digest_of(copy, n);
+    refused(NULL, KFIT_E_FORMAT, "page size");
+    with_digest_of(bytes, n);
+    const char *newer = "{\"kfit_generation\": 2, \"anything\": [{}]}";
+    replace("generations/1.json", newer, strlen(newer));
+    refused(NULL, KFIT_E_VERSION, "generation format 2");
+}
+
+/* One damaged record in a file that verifies is named and skipped; the others are served. */
+static void skips_one_damaged_record(void)
+{
+    size_t n;
+    publish(20);
+    char *bytes = kfit_test_read(path("generations/1.mdb"), &n);
+    char *record = memmem(bytes, n, "kfitrec", 8);
+    CHECK(record);
+    record[300] ^= 4;
+    with_digest_of(bytes, n);
+    struct kfit_generation *g;
+    struct kfit_error err = {0};
+    struct seen s = {0};
+    CHECK_OK(kfit_generation_open(cache(), NULL, &g, &err), err);
+    CHECK_OK(kfit_generation_each(g, 0, see, &s, &err), err);
+    CHECK(s.good == 19 && s.bad == 1);
+    kfit_generation_close(g);
+    CHECK_STATUS(kfit_generation_make_current(cache(), 1, &err), KFIT_E_FORMAT);
+    CHECK(strstr(err.text, "checksum"));
+}
+
+static void refuses_what_others_could_write(void)
+{
+    publish(5);
+    const char *names[] = {"", "generations", "generations/1.mdb", "generations/1.json", "current"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (unsigned bit = 0; bit < 2; bit++) {
+            struct stat st;
+            CHECK(!stat(path(names[i]), &st));
+            CHECK(!chmod(path(names[i]), st.st_mode | (bit ? 020 : 002)));
+            refused(NULL, KFIT_E_PERM, "chmod go-w");
+            CHECK(!chmod(path(names[i]), st.st_mode));
+        }
+    opens(NULL, 5);
+}
+
+static void refuses_links_and_specials(void)
+{
+    publish(5);
+    const char *names[] = {"generations/1.mdb", "generations/1.json", "current"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char moved[600];
+        snprintf(moved, sizeof moved, "%s.real", path(names[i]));
+        CHECK(!rename(path(names[i]), moved) && !symlink(moved, path(names[i])));
+        refused(NULL, KFIT_E_PERM, "symbolic link");
+        CHECK(!unlink(path(names[i])) && !mkfifo(path(names[i]), 0600));
+        refused(NULL, KFIT_E_PERM, "not a regular file");
+        CHECK(!unlink(path(names[i])) && !mkdir(path(names[i]), 0700));
+        refused(NULL, KFIT_E_PERM, "not a regular file");
+        CHECK(!rmdir(path(names[i])) && !rename(moved, path(names[i])));
+    }
+    CHECK(!rename(path("generations"), path("real")) && !symlink("real", path("generations")));
+    refused(NULL, KFIT_E_IO, "generations"); /* ENOTDIR: a link is no directory */
+    CHECK(!unlink(path("generations")) && !rename(path("real"), path("generations")));
+    CHECK(!symlink("cache", path("../link"))); /* the cache directory itself may be one: mounts are */
+    struct kfit_generation *g;
+    struct kfit_error err = {0};
+    CHECK_OK(kfit_generation_open(path("../link"), NULL, &g, &err), err);
+    kfit_generation_close(g);
+}
+
+static void refuses_missing_parts(void)
+{
+    publish(5);
+    CHECK(!rename(path("generations/1.json"), path("x")));
+    refused(NULL, KFIT_E_NOTFOUND, "1.json");
+    CHECK(!rename(path("x"), path("generations/1.json")) && !rename(path("generations/1.mdb"), path("x")));
+    refused(NULL, KFIT_E_NOTFOUND, "1.mdb");
+    CHECK(!rename(path("x"), path("generations/1.mdb")));
+    replace("generations/2.json", "", 0);
+    refused("2", KFIT_E_FORMAT, "2.json");
+    size_t n;
+    char *text = kfit_test_read(path("generations/1.json"), &n);
+    replace("generations/2.json", text, n);
+    refused("2", KFIT_E_FORMAT, "renamed");
+    CHECK(!unlink(path("current")));
+    refused(NULL, KFIT_E_NOTFOUND, "nothing is published");
+    replace("current", "1 abc\n", 6);
+    refused(NULL, KFIT_E_FORMAT, "current");
+}
+
+static void outlives_its_files(void)
+{
+    struct kfit_generation *g;
+    struct kfit_error err = {0};
+    publish(RECORDS);
+    CHECK_OK(kfit_generation_open(cache(), NULL, &g, &err), err);
+    size_t n;
+    char *bytes = kfit_test_read(path("generations/1.mdb"), &n);
+    CHECK(!chmod(path("generations/1.mdb"), 0600));
+    memset(bytes, 0, n);
+    kfit_test_write(path("generations/1.mdb"), bytes, n / 2); /* in place: the very inode */
+    CHECK(!unlink(path("generations/1.mdb")) && !unlink(path("generations/1.json")) && !unlink(path("current")));
+    CHECK_INT(count(g), RECORDS);
+    kfit_generation_close(g);
+}
+
+static void as_nobody(void)
+{
+    CHECK(!setgid(65534) && !setuid(65534));
+}
+
+static void nobody_reads(void)
+{
+    opens(NULL, 5); /* root's files are trusted */
+}
+
+static void nobody_is_refused(void)
+{
+    struct kfit_error err = {0};
+    refused(NULL, KFIT_E_PERM, "generations/1.mdb: opening");
+    CHECK_STATUS(kfit_generation_make_current(cache(), 1, &err), KFIT_E_PERM);
+}
+
+static void owner_is_refused(void)
+{
+    refused(NULL, KFIT_E_PERM, "belongs to uid 1");
+}
+
+static void other_users(void)
+{
+    if (geteuid())
+        SKIP("needs root to become another user");
+    publish(5);
+    CHECK(!chmod(kfit_test_dir(), 0755));
+    in_child(nobody_reads, as_nobody);
+    CHECK(!chmod(path("generations/1.mdb"), 0400));
+    in_child(nobody_is_refused, as_nobody);
+    CHECK(!chmod(path("generations/1.mdb"), 0444));
+    const char *names[] = {"", "generations", "generations/1.mdb", "generations/1.json", "current"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        CHECK(!chown(path(names[i]), 1, 1));
+        owner_is_refused(); /* root does not trust uid 1's file, nor does nobody */
+        in_child(owner_is_refused, as_nobody);
+        CHECK(!chown(path(names[i]), 0, 0));
+    }
+}
+
+static void mount_read_only(void)
+{
+    if (unshare(CLONE_NEWNS))
+        SKIP("no mount namespace: %s", strerror(errno));
+    CHECK(!mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+    if (mount(cache(), cache(), NULL, MS_BIND, NULL) ||
+        mount(NULL, cache(), NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL))
+        SKIP("no bind mount: %s", strerror(errno));
+}
+
+static void reads_but_does_not_publish(void)
+{
+    const struct kfit_env env = records_env();
+    struct kfit_publish_params p = {.dir = cache(), .envs = &env, .env_count = 1};
+    struct kfit_error err = {0};
+    uint64_t number;
+    opens(NULL, 5);
+    CHECK_STATUS(kfit_generation_publish(&p, &number, &err), KFIT_E_PERM);
+    CHECK_MSG(strstr(err.text, "Read-only"), "%s", err.text);
+}
+
+static void read_only_mount(void)
+{
+    publish(5);
+    in_child(reads_but_does_not_publish, mount_read_only);
+}
+
+static void small_disk(void)
+{
+    if (unshare(CLONE_NEWNS))
+        SKIP("no mount namespace: %s", strerror(errno));
+    CHECK(!mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+    CHECK(!mkdir(cache(), 0755));
+    if (mount("tmpfs", cache(), "tmpfs", 0, "size=300k,mode=755"))
+        SKIP("no tmpfs: %s", strerror(errno));
+}
+
+static void fills_the_disk(void)
+{
+    const struct kfit_env env = records_env();
+    struct kfit_publish_params p = {
+        .dir = cache(), .records = records_make(1000), .count = 1000, .envs = &env, .env_count = 1};
+    struct kfit_error err = {0};
+    uint64_t number;
+    publish(20);
+    CHECK_STATUS(kfit_generation_publish(&p, &number, &err), KFIT_E_FULL);
+    CHECK_MSG(strstr(err.text, "free some space"), "%s", err.text);
+    opens(NULL, 20);
+    CHECK_INT(publish(21), 2); /* nothing was left lying there */
+}
+
+static void full_disk(void)
+{
+    in_child(fills_the_disk, small_disk);
+}
+
+static void two_pid_namespaces(void)
+{
+    publish(5);
+    fflush(stdout);
+    pid_t pid = fork();
+    int st;
+    if (!pid) {
+        if (unshare(CLONE_NEWPID))
+            SKIP("no PID namespace: %s", strerror(errno));
+        in_child(nobody_reads, NULL);
+        _exit(0);
+    }
+    opens(NULL, 5);
+    CHECK(waitpid(pid, &st, 0) == pid);
+    if (WEXITSTATUS(st) == 77)
+        _exit(77);
+    CHECK(!st);
+}
+
+static void no_lmdb(void)
+{
+    if (unshare(CLONE_NEWNS))
+        SKIP("no mount namespace: %s", strerror(errno));
+    CHECK(!mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+    const char *places[] = {"/usr/lib/x86_64-linux-gnu/liblmdb.so.0", "/usr/lib64/liblmdb.so.0",
+                            "/usr/lib/liblmdb.so.0"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (!access(places[i], F_OK) && mount("/dev/null", places[i], NULL, MS_BIND, NULL))
+            SKIP("no bind mount: %s", strerror(errno));
+}
+
+static void says_what_to_install(void)
+{
+    refused(NULL, KFIT_E_UNSUPPORTED, "install liblmdb.so.0");
+}
+
+/* In a process that has not loaded LMDB yet: the child forks before anything is published here. */
+static void lmdb_missing(void)
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    int st;
+    if (!pid) {
+        publish(5);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &st, 0) == pid && !st);
+    in_child(says_what_to_install, no_lmdb);
+}
+
+static void one_publisher_at_a_time(void)
+{
+    const struct kfit_env env = records_env();
+    struct kfit_publish_params p = {.dir = cache(), .envs = &env, .env_count = 1};
+    struct kfit_error err = {0};
+    uint64_t number;
+    int ready[2];
+    char text[40];
+    publish(1);
+    CHECK(!pipe(ready));
+    pid_t pid = fork();
+    if (!pid) {
+        struct flock lock = {.l_type = F_WRLCK, .l_len = 1};
+        int fd = open(path("generations/.lock"), O_RDWR);
+        if (fd < 0 || fcntl(fd, F_SETLK, &lock) || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+    }
+    CHECK(read(ready[0], text, 1) == 1);
+    CHECK_STATUS(kfit_generation_publish(&p, &number, &err), KFIT_E_BUSY);
+    snprintf(text, sizeof text, "process %d is writing", (int)pid);
+    CHECK_MSG(strstr(err.text, text), "%s", err.text);
+    CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
+    CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
+}
+
+/* A publisher killed at any moment leaves the old generation or the new one, and the next one can publish. */
+static void survives_sigkill(void)
+{
+    uint64_t last = publish(200), changed = 0;
+    for (unsigned round = 0; round < 200; round++) {
+        pid_t pid = fork();
+        if (!pid)
+            for (;;)
+                publish(200);
+        const struct timespec pause = {0, (long)(kfit_test_random() % 12000000)};
+        nanosleep(&pause, NULL);
+        CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
+        uint64_t number;
+        uint8_t sha[32];
+        struct kfit_error err = {0};
+        CHECK_OK(kfit_generation_current(cache(), &number, sha, &err), err);
+        CHECK(number >= last);
+        changed += number - last;
+        last = number;
+        opens(NULL, 200);
+    }
+    CHECK_MSG(changed, "no publisher ever finished; the test does not reach its aim");
+    publish(3);
+    opens(NULL, 3);
+}
+
+static const struct kfit_test tests[] = {
+    TEST(returns_what_was_published),
+    TEST(names_by_number_and_digest),
+    TEST(equal_content_has_equal_bytes),
+    TEST(publishes_nothing_and_refuses_nonsense),
+    TEST(refuses_truncation_and_any_flip),
+    TEST(refuses_foreign_and_newer_files),
+    TEST(skips_one_damaged_record),
+    TEST(refuses_what_others_could_write),
+    TEST(refuses_links_and_specials),
+    TEST(refuses_missing_parts),
+    TEST(outlives_its_files),
+    TEST(other_users),
+    TEST(read_only_mount),
+    TEST(full_disk),
+    TEST(two_pid_namespaces),
+    TEST(lmdb_missing),
+    TEST(one_publisher_at_a_time),
+    TEST(survives_sigkill),
+};
+TEST_MAIN(tests)
