@@ -2,7 +2,7 @@
 
 #include "kfit/device.h"
 
-static const struct kfit_device *const devices[] = {&kfit_device_host};
+static const struct kfit_device *const devices[] = {&kfit_device_host, &kfit_device_cuda};
 
 const struct kfit_device *kfit_device_by_name(const char *name)
 {

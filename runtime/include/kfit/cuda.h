@@ -122,6 +122,7 @@ struct kfit_cu_uuid {
     X(mem_info, cuMemGetInfo_v2, (size_t *free, size_t *total))                                              \
     X(mem_alloc, cuMemAlloc_v2, (kfit_cu_ptr *, size_t bytes))                                               \
     X(mem_free, cuMemFree_v2, (kfit_cu_ptr))                                                                 \
+    X(copy, cuMemcpy, (kfit_cu_ptr dst, kfit_cu_ptr src, size_t bytes))                                     \
     X(to_device, cuMemcpyHtoDAsync_v2, (kfit_cu_ptr, const void *, size_t bytes, kfit_cu_stream))            \
     X(to_host, cuMemcpyDtoHAsync_v2, (void *, kfit_cu_ptr, size_t bytes, kfit_cu_stream))                    \
     X(on_device, cuMemcpyDtoDAsync_v2, (kfit_cu_ptr, kfit_cu_ptr, size_t bytes, kfit_cu_stream))             \

@@ -70,7 +70,7 @@ struct kfit_device {
     void (*flush)(void);
 };
 
-extern const struct kfit_device kfit_device_host;
+extern const struct kfit_device kfit_device_host, kfit_device_cuda;
 
 const struct kfit_device *kfit_device_by_name(const char *name); /* NULL if unknown */
 

@@ -1,0 +1,264 @@
+/* An NVIDIA GPU as a device: cubins through the library API, plans of up to four launches.
+ *
+ * Works on the primary context of device 0 as CUDA_VISIBLE_DEVICES orders them, made current on the calling thread by
+ * probe. Everything is opened at run time; nothing here needs CUDA headers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kfit/cuda.h"
+#include "kfit/device.h"
+#include "kfit/op.h"
+
+/* What kfit_kernel.entry points to. */
+struct loaded {
+    kfit_cu_library library;
+    unsigned launches;
+    kfit_cu_function function[KFIT_LAUNCHES_MAX];
+    struct kfit_cu_launch_config config[KFIT_LAUNCHES_MAX];
+    struct kfit_cu_launch_attribute attr[KFIT_LAUNCHES_MAX][2];
+    uint64_t workspace_bytes;
+    uint32_t workspace_init;
+};
+
+struct kfit_modules {
+    unsigned nargs;
+    size_t count, room;
+    struct loaded **item; /* each stays where it is: kernels point to it */
+};
+
+static const struct kfit_cuda *cu;
+static kfit_cu_device device;
+
+static enum kfit_status check(kfit_cu_result r, const char *what, struct kfit_error *err)
+{
+    return r ? kfit_cuda_fail(cu, r, what, err) : KFIT_OK;
+}
+
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        enum kfit_status s_ = check(cu->call, #call, err);                                                   \
+        if (s_ != KFIT_OK)                                                                                   \
+            return s_;                                                                                       \
+    } while (0)
+
+static enum kfit_status probe(struct kfit_error *err)
+{
+    kfit_cu_context context;
+    enum kfit_status s = kfit_cuda_load(&cu, err);
+    if (s != KFIT_OK)
+        return s;
+    TRY(init(0));
+    int count = 0;
+    TRY(device_count(&count));
+    if (!count)
+        return kfit_fail(err, KFIT_E_UNSUPPORTED, "cuda: the driver is here, but no GPU is visible (see CUDA_VISIBLE_DEVICES)");
+    TRY(device_get(&device, 0));
+    TRY(context_retain(&context, device));
+    TRY(context_set(context));
+    return KFIT_OK;
+}
+
+static int attribute(int which)
+{
+    int value = 0;
+    return cu->device_attribute(&value, which, device) ? 0 : value;
+}
+
+static enum kfit_status describe(struct kfit_device_info *info, struct kfit_error *err)
+{
+    size_t memory = 0;
+    memset(info, 0, sizeof *info);
+    TRY(device_name(info->model, sizeof info->model, device));
+    TRY(device_memory(&memory, device));
+    int major = attribute(KFIT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR), minor = attribute(KFIT_CU_ATTR_COMPUTE_CAPABILITY_MINOR);
+    /* From 9.0 on the exact architecture has a form with an "a": instructions that no other GPU has. */
+    snprintf(info->arch, sizeof info->arch, "sm_%d%d%s", major, minor, major >= 9 ? "a" : "");
+    info->units = (uint32_t)attribute(KFIT_CU_ATTR_MULTIPROCESSOR_COUNT);
+    info->l1_bytes = (uint64_t)attribute(KFIT_CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+    info->l2_bytes = info->llc_bytes = (uint64_t)attribute(KFIT_CU_ATTR_L2_CACHE_SIZE);
+    info->memory_bytes = memory;
+    info->timer_step_ns = 500; /* cuEventElapsedTime: "a resolution of approximately one half microsecond" */
+    return KFIT_OK;
+}
+
+static void unload(struct kfit_modules *m)
+{
+    if (!m)
+        return;
+    for (size_t i = 0; i < m->count; i++) {
+        cu->library_unload(m->item[i]->library);
+        free(m->item[i]);
+    }
+    free(m->item);
+    free(m);
+}
+
+static enum kfit_status open_set(unsigned nargs, struct kfit_modules **out, struct kfit_error *err)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return kfit_fail(err, KFIT_E_NOMEM, "cuda images: no memory");
+    (*out)->nargs = nargs;
+    return KFIT_OK;
+}
+
+static enum kfit_status resolve(struct loaded *l, unsigned i, const struct kfit_launch *launch, struct kfit_error *err)
+{
+    kfit_cu_kernel kernel;
+    struct kfit_cu_launch_config *c = &l->config[i];
+    TRY(library_kernel(&kernel, l->library, launch->entry));
+    TRY(kernel_function(&l->function[i], kernel));
+    memcpy(c->grid, launch->grid, sizeof c->grid);
+    memcpy(c->block, launch->block, sizeof c->block);
+    c->smem_bytes = launch->smem_bytes;
+    c->attrs = l->attr[i];
+    if (launch->smem_bytes) /* above 48 KB a kernel must ask; asking for more than there is fails here, not later */
+        TRY(function_set(l->function[i], KFIT_CU_FUNC_MAX_DYNAMIC_SHARED, (int)launch->smem_bytes));
+    unsigned cluster = launch->cluster[0] * launch->cluster[1] * launch->cluster[2];
+    if (cluster > 1) {
+        struct kfit_cu_launch_attribute *a = &l->attr[i][c->attr_count++];
+        a->id = KFIT_CU_LAUNCH_CLUSTER;
+        a->value.cluster.x = launch->cluster[0];
+        a->value.cluster.y = launch->cluster[1];
+        a->value.cluster.z = launch->cluster[2];
+        if (cluster > 8)
+            TRY(function_set(l->function[i], KFIT_CU_FUNC_NON_PORTABLE_CLUSTER, 1));
+    }
+    if (launch->cooperative) {
+        struct kfit_cu_launch_attribute *a = &l->attr[i][c->attr_count++];
+        a->id = KFIT_CU_LAUNCH_COOPERATIVE;
+        a->value.cooperative = 1;
+    }
+    return KFIT_OK;
+}
+
+static enum kfit_status add(struct kfit_modules *m, const struct kfit_image *image, struct kfit_error *err)
+{
+    const struct kfit_plan *plan = image->plan;
+    if (m->count == m->room) {
+        size_t room = m->room ? 2 * m->room : 64;
+        struct loaded **more = realloc(m->item, room * sizeof *more);
+        if (!more)
+            return kfit_fail(err, KFIT_E_NOMEM, "cuda images: no memory for %zu kernels", room);
+        m->item = more;
+        m->room = room;
+    }
+    struct loaded *l = calloc(1, sizeof *l);
+    if (!l)
+        return kfit_fail(err, KFIT_E_NOMEM, "cuda images: no memory");
+    l->launches = plan->launch_count;
+    l->workspace_bytes = plan->workspace_bytes;
+    l->workspace_init = plan->workspace_init;
+    enum kfit_status s = check(cu->library_load(&l->library, image->data, NULL, NULL, 0, NULL, NULL, 0), "cuLibraryLoadData", err);
+    if (s != KFIT_OK) {
+        free(l);
+        return s;
+    }
+    for (unsigned i = 0; s == KFIT_OK && i < plan->launch_count; i++)
+        s = resolve(l, i, &plan->launches[i], err);
+    if (s != KFIT_OK) {
+        cu->library_unload(l->library);
+        free(l);
+        return s;
+    }
+    m->item[m->count++] = l;
+    return KFIT_OK;
+}
+
+static enum kfit_status seal(struct kfit_modules *m, struct kfit_kernel *kernels, struct kfit_error *err)
+{
+    (void)err;
+    for (size_t i = 0; i < m->count; i++)
+        kernels[i] = (struct kfit_kernel){.entry = m->item[i], .workspace_bytes = m->item[i]->workspace_bytes,
+                                          .workspace_init = m->item[i]->workspace_init, .nargs = m->nargs};
+    return KFIT_OK;
+}
+
+static enum kfit_status load(const struct kfit_image *images, size_t n, unsigned nargs, struct kfit_modules **out,
+                             struct kfit_kernel *kernels, struct kfit_error *err)
+{
+    struct kfit_modules *m;
+    enum kfit_status s = open_set(nargs, &m, err);
+    *out = NULL;
+    for (size_t i = 0; s == KFIT_OK && i < n; i++)
+        s = add(m, &images[i], err);
+    if (s == KFIT_OK)
+        s = seal(m, kernels, err);
+    if (s != KFIT_OK)
+        unload(m);
+    else
+        *out = m;
+    return s;
+}
+
+static enum kfit_status launch(const struct kfit_kernel *k, void *const args[], void *workspace, void *stream)
+{
+    const struct loaded *l = k->entry;
+    void *value[KFIT_ARGS_MAX + 1], *params[KFIT_ARGS_MAX + 1];
+    for (unsigned i = 0; i < k->nargs; i++)
+        value[i] = args[i];
+    value[k->nargs] = workspace;
+    for (unsigned i = 0; i <= k->nargs; i++)
+        params[i] = &value[i];
+    for (unsigned i = 0; i < l->launches; i++) {
+        struct kfit_cu_launch_config config = l->config[i];
+        config.stream = stream;
+        kfit_cu_result r = cu->launch(&config, l->function[i], params, NULL);
+        if (r)
+            return kfit_cuda_fail(cu, r, "cuLaunchKernelEx", NULL);
+    }
+    return KFIT_OK;
+}
+
+static enum kfit_status alloc(size_t bytes, void **out, struct kfit_error *err)
+{
+    kfit_cu_ptr p = 0;
+    *out = NULL;
+    TRY(mem_alloc(&p, bytes));
+    *out = (void *)(uintptr_t)p;
+    return KFIT_OK;
+}
+
+static void release(void *p, size_t bytes)
+{
+    (void)bytes;
+    if (p)
+        cu->mem_free((kfit_cu_ptr)(uintptr_t)p);
+}
+
+/* Either side may be host memory: unified addressing tells them apart. */
+static enum kfit_status copy(void *dst, const void *src, size_t bytes)
+{
+    kfit_cu_result r = cu->copy((kfit_cu_ptr)(uintptr_t)dst, (kfit_cu_ptr)(uintptr_t)src, bytes);
+    return r ? kfit_cuda_fail(cu, r, "cuMemcpy", NULL) : KFIT_OK;
+}
+
+static void flush(void)
+{
+    static kfit_cu_ptr sweep;
+    static size_t bytes;
+    if (!sweep) {
+        bytes = 2 * (size_t)attribute(KFIT_CU_ATTR_L2_CACHE_SIZE);
+        if (!bytes || cu->mem_alloc(&sweep, bytes))
+            return;
+    }
+    cu->set32(sweep, 0x5eed5eed, bytes / 4, NULL);
+    cu->context_sync();
+}
+
+const struct kfit_device kfit_device_cuda = {
+    .name = "cuda",
+    .probe = probe,
+    .describe = describe,
+    .open = open_set,
+    .add = add,
+    .seal = seal,
+    .load = load,
+    .unload = unload,
+    .launch = launch,
+    .alloc = alloc,
+    .free = release,
+    .copy = copy,
+    .flush = flush,
+};
