@@ -1,0 +1,29 @@
+/* The hooked functions, listed once: one row per naming pattern. Entry points, name tables and the linker's
+ * export list (exports.map.in) are made from it, so this file is for the preprocessor only. */
+#ifndef KFIT_HOOKS_H
+#define KFIT_HOOKS_H
+
+/* X(Y, before, after, interface, integer bits, text before and after a control function of the same build)
+ *   1, 2  any BLAS, CBLAS and Fortran      3, 4  OpenBLAS with 64-bit integers (numpy 1.x from PyPI)
+ *   5, 6  scipy-openblas (scipy from PyPI) 7, 8  scipy-openblas with 64-bit integers (numpy 2.x from PyPI) */
+#define KFIT_NAMING_LIST(X, Y)                                                                               \
+    X(Y, cblas_, , cblas, 32, "", "")                                                                        \
+    X(Y, , _, fortran, 32, "", "")                                                                           \
+    X(Y, cblas_, 64_, cblas, 64, "", "64_")                                                                  \
+    X(Y, , _64_, fortran, 64, "", "64_")                                                                     \
+    X(Y, scipy_cblas_, , cblas, 32, "scipy_", "")                                                            \
+    X(Y, scipy_, _, fortran, 32, "scipy_", "")                                                               \
+    X(Y, scipy_cblas_, 64_, cblas, 64, "scipy_", "64_")                                                      \
+    X(Y, scipy_, _64_, fortran, 64, "scipy_", "64_")
+
+/* Y(function, interface, operation, C type, kfit type): four functions per row */
+#define KFIT_HOOKS_OF_NAMING(Y, before, after, interface, bits, control_before, control_after)               \
+    Y(before##sgemm##after, interface, gemm, float, KFIT_F32)                                                \
+    Y(before##dgemm##after, interface, gemm, double, KFIT_F64)                                               \
+    Y(before##sgemv##after, interface, gemv, float, KFIT_F32)                                                \
+    Y(before##dgemv##after, interface, gemv, double, KFIT_F64)
+#define KFIT_HOOKS_PER_NAMING 4
+
+#define KFIT_HOOK_LIST(Y) KFIT_NAMING_LIST(KFIT_HOOKS_OF_NAMING, Y)
+
+#endif

@@ -1,0 +1,223 @@
+/* Which function would have been called without us, and what library it belongs to.
+ *
+ * The dynamic linker looks through the global scope, then through what the caller was loaded with. So do we:
+ *   1. the next definition in the global scope (RTLD_NEXT): a program linked with its BLAS, a BLAS or another
+ *      interposer preloaded behind us;
+ *   2. the caller's own scope (dladdr of the return address, dlopen of that very object, dlsym on it): Python
+ *      loads numpy and its BLAS privately, where RTLD_NEXT sees nothing;
+ *   3. any loaded object that has it: the caller was loaded by something that has.
+ * What the caller's scope gives is refused if it is ours or what the global scope gives first, which then is
+ * an interposer in front of us that expects the next one.
+ *
+ * A BLAS that calls itself by name comes through here too. If the caller is one of the hooked functions of the
+ * same library (netlib and BLIS: cblas_sgemm calls sgemm_) the call is counted already; LAPACK inside the
+ * library, which is not hooked, is a caller like any other.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "preload.h"
+
+enum { EMPTY, CLAIMED, READY }; /* a struct kfit_blas */
+enum { FREE, WRITING };         /* a site's key */
+
+struct naming {
+    const char *before, *after;                 /* of a function's name */
+    const char *control_before, *control_after; /* of openblas_get_config's */
+    uint32_t bits;
+};
+
+static const struct naming namings[] = {
+#define KFIT_X(Y, before, after, interface, bits, control_before, control_after)                             \
+    {#before, #after, control_before, control_after, bits},
+    KFIT_NAMING_LIST(KFIT_X, )
+#undef KFIT_X
+};
+
+static const char *const names[KFIT_HOOK_COUNT] = {
+#define KFIT_Y(function, interface, operation, type, kfit_type) #function,
+    KFIT_HOOK_LIST(KFIT_Y)
+#undef KFIT_Y
+};
+
+struct kfit_site kfit_sites[KFIT_SITES];
+static struct kfit_blas blases[KFIT_BLAS_MAX];
+
+struct kfit_manners kfit_manners_begin(void)
+{
+    struct kfit_manners m = {.error = errno};
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &m.cancel);
+    return m;
+}
+
+void kfit_manners_end(struct kfit_manners m)
+{
+    dlerror(); /* a failed dlsym of ours is not the program's */
+    pthread_setcancelstate(m.cancel, NULL);
+    errno = m.error;
+}
+
+/* ---- finding ---- */
+
+static const void *base_of(const void *p)
+{
+    Dl_info info;
+    return p && dladdr(p, &info) ? info.dli_fbase : NULL;
+}
+
+static void *in_object(const char *path, const char *name)
+{
+    void *handle = path[0] ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    if (!handle)
+        return NULL;
+    void *f = dlsym(handle, name);
+    dlclose(handle);
+    return f && base_of(f) != base_of(names) && f != dlsym(RTLD_DEFAULT, name) ? f : NULL;
+}
+
+/* Paths of all loaded objects, gathered under the linker's lock, opened after it. */
+struct paths {
+    size_t used;
+    char text[(1 << 18) - sizeof(size_t)];
+};
+
+static int add_path(struct dl_phdr_info *info, size_t size, void *ctx)
+{
+    struct paths *paths = ctx;
+    size_t n = strlen(info->dlpi_name) + 1;
+    (void)size;
+    if (n > 1 && n <= sizeof paths->text - paths->used) {
+        memcpy(paths->text + paths->used, info->dlpi_name, n);
+        paths->used += n;
+    }
+    return 0;
+}
+
+static void *anywhere(const char *name)
+{
+    struct paths *paths = mmap(NULL, sizeof *paths, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *f = NULL;
+    if (paths == MAP_FAILED)
+        return NULL;
+    dl_iterate_phdr(add_path, paths);
+    for (size_t i = 0; !f && i < paths->used; i += strlen(paths->text + i) + 1)
+        f = in_object(paths->text + i, name);
+    munmap(paths, sizeof *paths);
+    return f;
+}
+
+static void *find(const char *name, const void *caller)
+{
+    Dl_info info;
+    struct link_map *map;
+    void *f = dlsym(RTLD_NEXT, name);
+    if (!f && dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP))
+        f = in_object(map->l_name, name);
+    return f ? f : anywhere(name);
+}
+
+static bool is_hooked(const char *name)
+{
+    for (unsigned i = 0; name && i < KFIT_HOOK_COUNT; i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
+/* ---- describing ---- */
+
+static void *control(void *handle, const struct naming *n, const char *function)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s%s", n->control_before, function, n->control_after);
+    return handle ? dlsym(handle, name) : NULL;
+}
+
+static void describe(struct kfit_blas *b, const char *path)
+{
+    const struct naming *n = &namings[b->naming];
+    struct kfit_generic *g = &b->generic;
+    void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD); /* kept: sites hold its functions for good */
+    const char *(*config)(void) = (const char *(*)(void))control(handle, n, "openblas_get_config");
+    const char *(*corename)(void) = (const char *(*)(void))control(handle, n, "openblas_get_corename");
+    b->threads = (int (*)(void))control(handle, n, "openblas_get_num_threads");
+    snprintf(g->path, sizeof g->path, "%s", path);
+    snprintf(g->naming, sizeof g->naming, "%s%%s%s", n->before, n->after);
+    g->int_bits = n->bits;
+    g->threads = b->threads ? b->threads() : 0;
+    if (config) {
+        const char *text = config(), *core = corename ? corename() : "";
+        snprintf(g->config, sizeof g->config, strstr(text, core) ? "%s" : "%s %s", text, core);
+        if (strstr(text, "USE64BITINT")) /* Debian's libopenblas64: 64 bits under the plain names */
+            g->int_bits = 64;
+    }
+}
+
+static const struct kfit_blas *blas_of(const void *fn, unsigned naming)
+{
+    Dl_info info;
+    if (!dladdr(fn, &info))
+        return NULL;
+    for (unsigned i = 0; i < KFIT_BLAS_MAX; i++) {
+        struct kfit_blas *b = &blases[i];
+        uint32_t state = __atomic_load_n(&b->state, __ATOMIC_ACQUIRE);
+        if (state == READY && b->base == info.dli_fbase && b->naming == naming)
+            return b;
+        if (state == EMPTY && __atomic_compare_exchange_n(&b->state, &state, CLAIMED, false, __ATOMIC_ACQUIRE,
+                                                          __ATOMIC_RELAXED)) {
+            b->index = i;
+            b->naming = naming;
+            b->base = info.dli_fbase;
+            describe(b, info.dli_fname);
+            __atomic_store_n(&b->state, READY, __ATOMIC_RELEASE);
+            return b;
+        }
+    }
+    return NULL;
+}
+
+/* ---- sites ---- */
+
+/* A free place near its hash, or one of the thread's own that serves this call only. */
+static struct kfit_site *place(uintptr_t key)
+{
+    static __thread struct kfit_site spare __attribute__((tls_model("initial-exec")));
+    uint32_t at = kfit_site_hash(key);
+    for (unsigned i = 0; i < KFIT_SITE_PROBES; i++, at = (at + 1) & (KFIT_SITES - 1)) {
+        uintptr_t free_key = FREE;
+        if (__atomic_compare_exchange_n(&kfit_sites[at].key, &free_key, WRITING, false, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED))
+            return &kfit_sites[at];
+    }
+    return &spare;
+}
+
+const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller)
+{
+    static const struct kfit_blas nothing = {.state = READY};
+    static const struct kfit_site missing = {.blas = &nothing}, missing_wide = {.blas = &nothing, .wide = true};
+    unsigned naming = hook / KFIT_HOOKS_PER_NAMING;
+    struct kfit_manners manners = kfit_manners_begin();
+    const struct kfit_site *result = namings[naming].bits == 64 ? &missing_wide : &missing;
+    const void *inside = (const char *)caller - 1; /* the call, not what follows it */
+    void *fn = find(names[hook], inside);
+    if (fn) { /* a missing one is not remembered: its library may be loaded yet */
+        Dl_info info;
+        const struct kfit_blas *blas = blas_of(fn, naming);
+        bool inner = dladdr(inside, &info) && info.dli_fbase == base_of(fn) && is_hooked(info.dli_sname);
+        uintptr_t key = kfit_site_key(hook, caller);
+        struct kfit_site *s = place(key);
+        s->fn = fn;
+        s->blas = inner ? NULL : blas;
+        s->wide = blas && blas->generic.int_bits == 64;
+        __atomic_store_n(&s->key, key, __ATOMIC_RELEASE);
+        result = s;
+    }
+    kfit_manners_end(manners);
+    return result;
+}

@@ -1,0 +1,105 @@
+/* What the parts of the shim share. A call comes in through entries.S, finds its site (original.c), is offered
+ * to the dispatcher (hooks.c, start.c), and otherwise goes on to the original as it came. */
+#ifndef KFIT_PRELOAD_H
+#define KFIT_PRELOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "hooks.h"
+#include "kfit/dispatch.h"
+
+enum kfit_hook {
+#define KFIT_Y(function, interface, operation, type, kfit_type) KFIT_HOOK_##function,
+    KFIT_HOOK_LIST(KFIT_Y)
+#undef KFIT_Y
+        KFIT_HOOK_COUNT
+};
+
+/* ---- original.c: which function would have been called without us ---- */
+
+/* A BLAS of this process under one naming pattern. Never freed: sites point to it. */
+struct kfit_blas {
+    uint32_t state;     /* EMPTY, CLAIMED, READY */
+    unsigned index;     /* its place in the table */
+    unsigned naming;    /* row of KFIT_NAMING_LIST */
+    const void *base;   /* load address of the file */
+    int (*threads)(void); /* NULL: not known */
+    struct kfit_generic generic;
+};
+#define KFIT_BLAS_MAX 16
+
+/* One place that calls one hooked function. Written once, then constant. */
+struct kfit_site {
+    uintptr_t key; /* return address and hook; 0 free, 1 being written */
+    void *fn;      /* the original; NULL: there is none, compute it here */
+    const struct kfit_blas *blas; /* NULL: a BLAS calling itself (or one too many): pass on, do not count */
+    bool wide;     /* integers are 64 bits */
+};
+
+#define KFIT_SITES_LOG2 12
+#define KFIT_SITES      (1u << KFIT_SITES_LOG2)
+#define KFIT_SITE_PROBES 16
+extern struct kfit_site kfit_sites[KFIT_SITES];
+
+static inline uintptr_t kfit_site_key(unsigned hook, const void *caller)
+{
+    return (uintptr_t)caller << 6 | hook;
+}
+
+static inline uint32_t kfit_site_hash(uintptr_t key)
+{
+    return (uint32_t)(key * 0x9e3779b97f4a7c15u >> (64 - KFIT_SITES_LOG2));
+}
+
+/* Finds the original for a site seen for the first time; microseconds. Never NULL. */
+const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller);
+
+static inline const struct kfit_site *kfit_site_find(unsigned hook, const void *caller)
+{
+    uintptr_t key = kfit_site_key(hook, caller);
+    uint32_t at = kfit_site_hash(key);
+    for (unsigned i = 0; i < KFIT_SITE_PROBES; i++, at = (at + 1) & (KFIT_SITES - 1)) {
+        uintptr_t seen = __atomic_load_n(&kfit_sites[at].key, __ATOMIC_ACQUIRE);
+        if (__builtin_expect(seen == key, 1))
+            return &kfit_sites[at];
+        if (!seen)
+            break;
+    }
+    return kfit_site_resolve(hook, caller);
+}
+
+/* ---- start.c: whether we serve at all ---- */
+
+/* What this process does with calls. A forked child goes on with it: the dispatcher sees the fork itself. */
+struct kfit_served {
+    struct kfit_dispatcher *dispatcher; /* NULL until started */
+    bool off;                           /* for good */
+    bool dispatching;
+    int threads;                        /* of the BLAS, as in the environment */
+    int32_t starter;                    /* pid of the process that starts or has started; 0: nobody yet */
+    uint32_t missed;                    /* calls that came while starting, not yet counted */
+    uint32_t generic[KFIT_BLAS_MAX];    /* index in the trace + 1; 0: not asked yet */
+};
+extern struct kfit_served kfit_served;
+
+/* The dispatcher, or NULL: off, or another thread is starting just now. blas is that of the call. */
+struct kfit_dispatcher *kfit_serve(const struct kfit_blas *blas);
+
+/* ---- what a guest must not leave behind: errno, cancellation in the middle of our work, dlerror ---- */
+
+struct kfit_manners {
+    int error, cancel;
+};
+struct kfit_manners kfit_manners_begin(void);
+void kfit_manners_end(struct kfit_manners m);
+
+/* ---- hooks.c, reference.c ---- */
+
+struct frame;
+const void *kfit_hooked(const struct frame *f, unsigned hook);
+
+/* The plain definition, for a call that has no original. Strides may be negative. */
+void kfit_reference_gemm(const struct kfit_gemm_call *call);
+
+#endif

@@ -1,0 +1,164 @@
+/* When and how the shim begins: on the first hooked call of a process, from its environment. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kfit/env.h"
+#include "preload.h"
+
+struct kfit_served kfit_served;
+
+/* ---- the environment ---- */
+
+static const char *const mode_names[] = {"off", "record", "dispatch", "both"}; /* enum kfit_mode */
+static const char *const level_names[] = {"none", "error", "warn", "info", "debug"}; /* enum kfit_log_level */
+
+struct config {
+    struct kfit_dispatcher_params params;
+    char trace_dir[PATH_MAX];
+};
+
+static const char *variable(const char *name)
+{
+    const char *value = secure_getenv(name);
+    return value && *value ? value : NULL;
+}
+
+/* Index of text in words, or -1. */
+static int word(const char *text, const char *const *words, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (!strcmp(text, words[i]))
+            return (int)i;
+    return -1;
+}
+#define WORD(text, words) word(text, words, sizeof words / sizeof *words)
+
+/* Unless asked for more, a program hears from its guest at most once. */
+static void first_line_only(void *ctx, enum kfit_log_level level, const char *line)
+{
+    static bool said;
+    if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+        kfit_log_to_fd(ctx, level, line);
+}
+
+static struct kfit_log read_log(void)
+{
+    const char *text = variable("KFIT_LOG");
+    int level = text ? WORD(text, level_names) : -1;
+    struct kfit_log log = {.ctx = (void *)(intptr_t)STDERR_FILENO, .level = KFIT_LOG_ERROR, .fn = first_line_only};
+    if (level >= 0) {
+        log.level = (enum kfit_log_level)level;
+        log.fn = kfit_log_to_fd;
+    } else if (text)
+        kfit_logf(&log, KFIT_LOG_ERROR, "KFIT_LOG=%.32s is none of none, error, warn, info, debug; taken as error",
+                  text);
+    return log;
+}
+
+/* Without KFIT_MODE, naming a directory is asking for what is kept there. */
+static enum kfit_mode read_mode(const struct kfit_log *log)
+{
+    const char *text = variable("KFIT_MODE");
+    int mode = text ? WORD(text, mode_names) : -1;
+    if (mode >= 0)
+        return (enum kfit_mode)mode;
+    if (text) {
+        kfit_logf(log, KFIT_LOG_ERROR, "KFIT_MODE=%.32s is none of off, record, dispatch, both; kfit stays off", text);
+        return KFIT_MODE_OFF;
+    }
+    return (enum kfit_mode)((variable("KFIT_TRACE") ? KFIT_MODE_RECORD : 0) |
+                            (variable("KFIT_CACHE") ? KFIT_MODE_DISPATCH : 0));
+}
+
+_Static_assert((KFIT_MODE_RECORD | KFIT_MODE_DISPATCH) == KFIT_MODE_BOTH, "modes are two bits");
+
+static void read_config(struct config *c)
+{
+    struct kfit_dispatcher_params *p = &c->params;
+    p->log = read_log();
+    p->mode = read_mode(&p->log);
+    p->generation = variable("KFIT_GENERATION");
+    p->bans = variable("KFIT_BAN");
+    p->label = variable("KFIT_LABEL");
+    p->cache_dir = variable("KFIT_CACHE");
+    if (p->mode == KFIT_MODE_OFF)
+        return;
+    /* also when only dispatching: the off switch is in the trace's header */
+    if (kfit_trace_default_dir(c->trace_dir, sizeof c->trace_dir))
+        p->trace_dir = c->trace_dir;
+}
+
+/* "OpenBLAS 0.3.21" of its config; of another BLAS, the file's name. */
+static void blas_name(const struct kfit_generic *g, char *buf, size_t size)
+{
+    const char *slash = strrchr(g->path, '/'), *text = g->config;
+    size_t n = strcspn(text, " ");
+    if (text[n])
+        n += 1 + strcspn(text + n + 1, " ");
+    else
+        text = slash ? slash + 1 : g->path, n = strlen(text);
+    snprintf(buf, size, "%.*s", (int)n, text);
+}
+
+/* ---- starting ---- */
+
+/* Calls that came while starting went to the original; they are counted once there is where. */
+static void count_missed(struct kfit_dispatcher *d)
+{
+    for (uint32_t n = __atomic_exchange_n(&kfit_served.missed, 0, __ATOMIC_ACQ_REL); n; n--)
+        kfit_dispatch_unkeyed(d, KFIT_REASON_OFF);
+}
+
+/* Leaves kfit_served.dispatcher or kfit_served.off set. */
+static __attribute__((noinline)) void start(const struct kfit_blas *blas)
+{
+    struct config c = {.params = {.mode = KFIT_MODE_OFF}};
+    struct kfit_error err = {""};
+    struct kfit_dispatcher *d = NULL;
+    read_config(&c);
+    if (c.params.mode != KFIT_MODE_OFF) {
+        struct kfit_env env;
+        char name[64];
+        blas_name(&blas->generic, name, sizeof name);
+        kfit_served.threads = blas->threads ? blas->threads() : 0;
+        kfit_served.dispatching = c.params.mode & KFIT_MODE_DISPATCH;
+        kfit_env_host(&env, kfit_served.threads, name, NULL);
+        c.params.env = &env;
+        if (kfit_dispatcher_create(&d, &c.params, &err) != KFIT_OK)
+            kfit_logf(&c.params.log, KFIT_LOG_ERROR, "%s; this process runs without kfit", err.text);
+    }
+    if (!d) {
+        __atomic_store_n(&kfit_served.off, true, __ATOMIC_RELEASE);
+        return;
+    }
+    __atomic_store_n(&kfit_served.dispatcher, d, __ATOMIC_SEQ_CST);
+    count_missed(d);
+}
+
+struct kfit_dispatcher *kfit_serve(const struct kfit_blas *blas)
+{
+    if (__atomic_load_n(&kfit_served.off, __ATOMIC_RELAXED))
+        return NULL;
+    struct kfit_manners manners = kfit_manners_begin();
+    struct kfit_dispatcher *d;
+    int32_t self = (int32_t)getpid(), starter = __atomic_load_n(&kfit_served.starter, __ATOMIC_RELAXED);
+    /* a starter of another pid: our parent forked us while it was starting, and no thread of ours goes on */
+    if (starter != self && __atomic_compare_exchange_n(&kfit_served.starter, &starter, self, false,
+                                                       __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        if (starter)
+            kfit_served.missed = 0;
+        start(blas);
+        d = kfit_served.dispatcher;
+    } else if (!(d = __atomic_load_n(&kfit_served.dispatcher, __ATOMIC_ACQUIRE))) {
+        __atomic_fetch_add(&kfit_served.missed, 1, __ATOMIC_SEQ_CST);
+        struct kfit_dispatcher *now = __atomic_load_n(&kfit_served.dispatcher, __ATOMIC_SEQ_CST);
+        if (now) /* too late for the starting thread to count it */
+            count_missed(now);
+    }
+    kfit_manners_end(manners);
+    return d;
+}
