@@ -49,12 +49,12 @@ static struct kfit_log read_log(void)
 {
     const char *text = variable("KFIT_LOG");
     int level = text ? WORD(text, level_names) : -1;
-    struct kfit_log log = {.ctx = (void *)(intptr_t)STDERR_FILENO, .level = KFIT_LOG_ERROR, .fn = first_line_only};
+    struct kfit_log log = {.ctx = (void *)(intptr_t)STDERR_FILENO, .level = KFIT_LOG_WARN, .fn = first_line_only};
     if (level >= 0) {
         log.level = (enum kfit_log_level)level;
         log.fn = kfit_log_to_fd;
     } else if (text)
-        kfit_logf(&log, KFIT_LOG_ERROR, "KFIT_LOG=%.32s is none of none, error, warn, info, debug; taken as error",
+        kfit_logf(&log, KFIT_LOG_ERROR, "KFIT_LOG=%.32s is none of none, error, warn, info, debug",
                   text);
     return log;
 }
