@@ -4,7 +4,9 @@
  *     {"op":"gemm", "device":"host", "knobs":{"NV":[1,2,4]}, "require":["N % (NV*VL) == 0"],
  *      "workspace":{"bytes":"0","init":"scratch"}, "launches":[{"entry":"kfit_main"}]}
  *
- * Expressions: integers, key dimensions (op's dims), knobs, device limits, + - * / % ( ) comparisons && || !
+ * "name", "knobs", "require" and "workspace" may be left out. Unknown fields are errors.
+ *
+ * Expressions: integers, key dimensions (op's dims), knobs, device limits, VL (lanes of the op's type), + - * / % ( ) comparisons && || !
  * ceil(a,b) min(a,b) max(a,b); nothing else. All arithmetic is int64 with overflow and division by zero as
  * errors. Hostile input is expected: depth, length and counts are bounded.
  *
@@ -37,15 +39,20 @@ struct kfit_choice {
 
 struct kfit_candidate; /* parsed */
 
-/* source is copied. Errors: KFIT_E_FORMAT with line and what was expected. */
+/* source is copied. Errors: KFIT_E_FORMAT with line and what was expected, KFIT_E_FULL: larger than
+ * KFIT_SOURCE_BYTES_MAX. kfit_candidate_code gives the gate code of either. */
 enum kfit_status kfit_candidate_parse(const char *source, size_t bytes, struct kfit_candidate **out,
                                       struct kfit_error *err);
 void kfit_candidate_destroy(struct kfit_candidate *c);
+/* The gate-0 code of an error of parse or resolve: "static:size", "static:header" or "static:require". */
+const char *kfit_candidate_code(enum kfit_status s);
 
 const char *kfit_candidate_source(const struct kfit_candidate *c, size_t *bytes);
 const struct kfit_op *kfit_candidate_op(const struct kfit_candidate *c);
 const char *kfit_candidate_device(const struct kfit_candidate *c); /* "host", "cuda" */
 const char *kfit_candidate_name(const struct kfit_candidate *c);   /* header "name", else "unnamed" */
+/* The function that launch i calls, as the source names it (the plan has the public name); NULL beyond the last. */
+const char *kfit_candidate_entry(const struct kfit_candidate *c, unsigned launch);
 unsigned kfit_candidate_knobs(const struct kfit_candidate *c, const struct kfit_knob **knobs);
 
 /* Limits and constants of the device visible to expressions, e.g. {"VL", 16}, {"SMS", 132}. */
@@ -53,6 +60,13 @@ struct kfit_limits {
     struct kfit_dim entry[16];
     unsigned count;
 };
+
+/* Every name that expressions see, and sources as KFIT_<name>; returns how many. The names live as long as c
+ * and limits. */
+#define KFIT_NAMES_MAX (KFIT_DIMS_MAX + KFIT_KNOBS_MAX + 16 + 1)
+unsigned kfit_candidate_names(const struct kfit_candidate *c, const union kfit_key *key,
+                              const struct kfit_choice *choice, const struct kfit_limits *limits,
+                              struct kfit_dim out[KFIT_NAMES_MAX]);
 
 /* Evaluates requirements, workspace and launches for key and choice. KFIT_E_REFUSED with the requirement that
  * does not hold; KFIT_E_FORMAT for expressions that cannot be evaluated. plan->launches[].entry_offset is 0. */
