@@ -10,6 +10,7 @@
 #include "kfit/generation.h"
 
 #include "expr.h"
+#include "gate0.h"
 
 #define HEADER_BYTES_MAX (16u << 10)
 #define NESTING_MAX 8
@@ -35,10 +36,8 @@ struct kfit_candidate {
     struct launch launches[KFIT_LAUNCHES_MAX];
 };
 
-/* Macros that the harness or kfit_host.h own, beside the op's dimensions. */
-static const char *const reserved[] = {"TYPE",    "VL",   "VL_BYTES", "VL32",   "VL64",   "VREGS",    "L1",
-                                       "L2",      "SMS",  "DOUBLE",   "INLINE", "UNROLL", "PREFETCH", "PRAGMA",
-                                       "HOST_H",  "MIN",  "MAX",      "CEIL",   "V16",    "RESTRICT", "UNROLL_ALL"};
+/* Macros of the harness beside the op's dimensions and those that kfit_host.h defines. */
+static const char *const reserved[] = {"TYPE", "VL_BYTES", "VL32", "VL64", "VREGS", "L1", "L2", "SMS"};
 
 /* ---- small checks ---- */
 
@@ -52,6 +51,16 @@ static bool identifier(const char *s, size_t max, bool upper)
     size_t n = strspn(s, upper ? "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
                                : "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_abcdefghijklmnopqrstuvwxyz");
     return n && n < max && !s[n] && (*s < '0' || *s > '9') && (!upper || *s != '_');
+}
+
+static bool header_defines(const char *name)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "define KFIT_%s", name);
+    for (const char *p = kfit_host_header; (p = strstr(p, text)); p += n)
+        if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", p[n]) || !p[n])
+            return true;
+    return false;
 }
 
 static bool whole(const cJSON *j, int64_t *out)
@@ -182,9 +191,9 @@ static enum kfit_status take_knobs(struct kfit_candidate *c, const cJSON *j, voi
     const cJSON *item, *value;
     cJSON_ArrayForEach(item, j) {
         struct kfit_knob *k = &c->knobs[c->knob_count];
-        bool taken = false;
         if (!identifier(item->string, sizeof k->name, true))
             return bad(err, item->string, "a knob name of capital letters, digits and _");
+        bool taken = header_defines(item->string);
         for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
             taken |= !strcmp(reserved[i], item->string);
         for (unsigned i = 0; i < ndims; i++)

@@ -1,5 +1,6 @@
 /* C to a flat image: preprocess, scan, compile, place, disassemble, scan. Three tools, each in its own isolated
  * child; everything passes through memfds. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +21,14 @@ static const struct {
     unsigned vector_bytes, registers;
 } isas[] = {{"x86-64-v2", 16, 16}, {"x86-64-v3", 32, 16}, {"x86-64-v4", 64, 32}};
 
-/* Contraction is wanted; everything that would change NaN, Inf or signed zeros is not. What is after the blank
- * only has meaning for one of the two compilers, and is ignored by the other. */
+/* Contraction is wanted; everything that would change NaN, Inf or signed zeros is not. */
 static const char *const flags[] = {
     "-std=gnu17", "-w", "-O3", "-mtune=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
     "-ffreestanding", "-fno-builtin", "-fPIC", "-fno-plt", "-fno-jump-tables", "-fno-stack-protector",
     "-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fvisibility=hidden",
-    "-fno-common", "-fno-ident", "-nostdinc",
-
-    "-fno-tree-loop-distribute-patterns", "-mprefer-vector-width=512",
+    "-fno-common", "-fno-ident", "-nostdinc", "-mprefer-vector-width=512",
 };
+static const char gcc_flag[] = "-fno-tree-loop-distribute-patterns"; /* no calls of memset; unknown to clang */
 
 struct args {
     const char *v[ARGS_MAX];
@@ -83,8 +82,8 @@ enum kfit_status kfit_compiler_version(const char *cc, char *buf, size_t size, s
         buf[0] = '\0';
     enum kfit_status s = find_compiler(cc, path, err);
     if (s == KFIT_OK && (s = kfit_isolation_init(&iso, path, true, err)) == KFIT_OK) {
-        struct kfit_tool tool = {.argv = (const char *const[]){path, "-dM", "-E", "-x", "c", "-", NULL}, .input = -1,
-                                 .output = out, .object = -1, .timeout_ms = TIMEOUT_MS};
+        struct kfit_tool tool = {.argv = (const char *const[]){path, "-nostdinc", "-dM", "-E", "-x", "c", "-", NULL},
+                                 .input = -1, .output = out, .object = -1, .timeout_ms = TIMEOUT_MS};
         s = kfit_tool_run(&iso, &tool, err);
         kfit_isolation_finish(&iso);
         text = kfit_memfd_read(out, &bytes);
@@ -254,7 +253,7 @@ static enum kfit_status preprocess(struct job *job, const struct kfit_text *in, 
     return s;
 }
 
-static enum kfit_status compile(struct job *job, const struct kfit_text *in, char **out, size_t *bytes)
+static enum kfit_status compile(struct job *job, const struct kfit_text *in, bool clang, char **out, size_t *bytes)
 {
     static const char *const rest[] = {"-pipe", "-c", "-x", "cpp-output", "-", "-o", "/proc/self/fd/3"};
     char march[32];
@@ -264,6 +263,8 @@ static enum kfit_status compile(struct job *job, const struct kfit_text *in, cha
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         arg(&a, flags[i]);
     arg(&a, march);
+    if (!clang)
+        arg(&a, gcc_flag);
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
         arg(&a, rest[i]);
     return run(job, "the compiler", &a, in->data, in->bytes, true, out, bytes);
@@ -289,7 +290,7 @@ static enum kfit_status stages(struct job *job)
     enum kfit_status s = kfit_static_source(source, source_bytes, &given, job->b);
     if (s != KFIT_OK || (s = preprocess(job, &given, &expanded, &bytes)) != KFIT_OK ||
         (s = kfit_static_preprocessed(expanded, bytes, &clean, job->b)) != KFIT_OK ||
-        (s = compile(job, &clean, &object, &bytes)) != KFIT_OK ||
+        (s = compile(job, &clean, strstr(expanded, "#define __clang__ 1\n"), &object, &bytes)) != KFIT_OK ||
         (s = kfit_link_host((const uint8_t *)object, bytes, kfit_candidate_entry(p->candidate, 0), job->b,
                             &text_bytes)) != KFIT_OK ||
         (s = disassemble(job, text_bytes, &listing, &bytes)) != KFIT_OK)

@@ -1,36 +1,31 @@
-"""Turns text files into one C file of arrays.
+"""Turns text files into one C file of arrays, on stdout.
 
-embed.py header NAME FILE > out.c      const char NAME[] and NAME_bytes
-embed.py seeds DEVICE=FILE ... > out.c kfit_seeds[] of kfit/candidate.h, named after the files
+embed.py header FILE      kfit_host_header of gate0.h
+embed.py seeds FILE ...   kfit_seeds of kfit/candidate.h: name from the file, device from its folder
 """
 import pathlib
 import sys
 
 
-def array(name, data, static):
+def array(declaration, path):
+    data = path.read_bytes()
+    if not data.isascii():
+        sys.exit(f"embed.py: {path} is not plain ASCII")
     rows = [", ".join(map(str, data[i:i + 24])) for i in range(0, len(data), 24)]
-    body = ",\n    ".join(rows + ["0"])
-    return f"{'static ' if static else ''}const char {name}[] = {{\n    {body}}};\n"
+    print(f"{declaration}[] = {{\n    " + ",\n    ".join(rows + ["0"]) + "};\n")
 
 
-def main(kind, *args):
-    if kind == "header":
-        name, path = args
-        data = pathlib.Path(path).read_bytes()
-        print('#include "gate0.h"\n')
-        print(array(name, data, False))
-        print(f"const size_t {name}_bytes = sizeof {name} - 1;")
-        return
+kind, paths = sys.argv[1], [pathlib.Path(a) for a in sys.argv[2:]]
+if kind == "header":
+    print('#include "gate0.h"\n')
+    array("const char kfit_host_header", paths[0])
+    print("const size_t kfit_host_header_bytes = sizeof kfit_host_header - 1;")
+else:
     print('#include "kfit/candidate.h"\n')
-    rows = []
-    for i, (device, path) in enumerate(a.split("=", 1) for a in args):
-        path = pathlib.Path(path)
-        print(array(f"seed{i}", path.read_bytes(), True))
-        rows.append(f'    {{"{path.stem}", "{device}", seed{i}, sizeof seed{i} - 1}},\n')
-    print("const struct kfit_seed kfit_seeds[] = {\n" + "".join(rows) + "    {0},\n};")
-    print(f"const unsigned kfit_seed_count = {len(rows)};")
-
-
-if not all(ord(c) < 128 for a in sys.argv[3:] for c in pathlib.Path(a.split("=", 1)[-1]).read_text("latin-1")):
-    sys.exit("embed.py: a file is not plain ASCII")
-main(*sys.argv[1:])
+    for i, path in enumerate(paths):
+        array(f"static const char seed{i}", path)
+    print("const struct kfit_seed kfit_seeds[] = {")
+    for i, path in enumerate(paths):
+        print(f'    {{"{path.stem}", "{path.parent.name}", seed{i}, sizeof seed{i} - 1}},')
+    print("    {0},\n};")
+    print(f"const unsigned kfit_seed_count = {len(paths)};")

@@ -6,7 +6,7 @@
 #include "kfit/device.h"
 #include "kfit/record.h"
 
-#include "elf.h"
+#include "object.h"
 #include "gate0.h"
 
 #define SECTIONS_MAX 4096

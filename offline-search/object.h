@@ -1,6 +1,6 @@
 /* The little of ELF that a relocatable object needs, read with bounds: every access goes through kfit_elf_at. */
-#ifndef KFIT_ELF_H
-#define KFIT_ELF_H
+#ifndef KFIT_OBJECT_H
+#define KFIT_OBJECT_H
 
 #include <elf.h>
 #include <stdbool.h>
