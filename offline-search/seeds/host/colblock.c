@@ -12,10 +12,11 @@
 #include "kfit_host.h"
 
 #define VECTORS KFIT_CEIL(KFIT_N, KFIT_VL)
-/* 0 leaves a knob to the shape: rows in equal blocks of at most eight, and as many columns as the registers allow. */
+/* 0 leaves a knob to the shape: equal blocks of rows and of columns, at most so many as the registers allow. */
 #define ROWS_MAX (KFIT_VREGS < 32 ? 6 : 8)
+#define VECTORS_MAX KFIT_MIN(8, KFIT_CEIL(KFIT_VREGS - 2 - MR, MR + 1))
 #define MR (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
-#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_MIN(8, KFIT_CEIL(KFIT_VREGS - 2 - MR, MR + 1)))
+#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_CEIL(VECTORS, KFIT_CEIL(VECTORS, VECTORS_MAX)))
 #define KS (KFIT_KS ? KFIT_KS : MR * NV >= 6 ? 1 : MR * NV >= 3 ? 2 : 4)
 #define KU (KFIT_CEIL(KFIT_KU, KS) * KS)
 #define NB (NV * KFIT_VL)
@@ -48,6 +49,12 @@ KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf (*acc)[NV], lon
 KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int mr, int nv, int last)
 {
     vf acc[KS][MR][NV] = {0};
+    KFIT_UNROLL_ALL
+    for (int i = 0; i < mr && KFIT_BETA; i++) {
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < nv; j++)
+            acc[0][i][j] = kfit_load_n(c + i * (long)KFIT_LDC + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last);
+    }
     long p = 0;
     for (; p + KU <= KFIT_K; p += KU) {
         KFIT_UNROLL_ALL
@@ -61,13 +68,11 @@ KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int
     for (int i = 0; i < mr; i++) {
         KFIT_UNROLL_ALL
         for (int j = 0; j < nv; j++) {
-            KFIT_TYPE *at = c + i * (long)KFIT_LDC + j * KFIT_VL;
-            int lanes = j + 1 < nv ? KFIT_VL : last;
             vf v = acc[0][i][j];
             KFIT_UNROLL_ALL
             for (int s = 1; s < KS; s++)
                 v += acc[s][i][j];
-            kfit_store_n(at, KFIT_BETA ? v + kfit_load_n(at, lanes) : v, lanes);
+            kfit_store_n(c + i * (long)KFIT_LDC + j * KFIT_VL, v, j + 1 < nv ? KFIT_VL : last);
         }
     }
 }

@@ -1,7 +1,7 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"dot",
  "knobs":{"VB":[0,32,16], "MR":[0,6,2,4,3,1], "NB":[0,4,8,2,6,16], "KU":[1,2]},
- "require":["TA == 0", "TB == 1", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C"],
+ "require":["TA == 0 || M * LDA == 1", "TB == 1 || N * LDB == 1", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C"],
  "launches":[{"entry":"kfit_main"}]}
 */
 /* Dot products: for B stored as [n,k]. MR rows of A times NB rows of B, all read along k, with a vector of partial
@@ -63,12 +63,13 @@ KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int
         step(a + p, b + p, acc, mr, nb, KFIT_VL);
     if (KFIT_K % KFIT_VL)
         step(a + p, b + p, acc, mr, nb, KFIT_K % KFIT_VL);
+    vf old[MR];
     KFIT_UNROLL_ALL
-    for (int i = 0; i < mr; i++) {
-        KFIT_TYPE *at = c + i * (long)KFIT_LDC;
-        vf sum = fold(acc[i]);
-        kfit_store_n(at, KFIT_BETA ? sum + kfit_load_n(at, nb) : sum, nb);
-    }
+    for (int i = 0; i < mr; i++)
+        old[i] = KFIT_BETA ? kfit_load_n(c + i * (long)KFIT_LDC, nb) : kfit_zero();
+    KFIT_UNROLL_ALL
+    for (int i = 0; i < mr; i++)
+        kfit_store_n(c + i * (long)KFIT_LDC, KFIT_BETA ? fold(acc[i]) + old[i] : fold(acc[i]), nb);
 }
 
 KFIT_INLINE void columns(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int nb)

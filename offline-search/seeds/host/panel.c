@@ -1,34 +1,26 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"panel",
- "knobs":{"MR":[0,8,6,12,14,4], "NV":[0,2,3,4,1], "KC":[256,128,384,64], "KU":[4,2,8,1]},
- "require":["BATCH == 1", "BYTES_A == BYTES_C", "MR <= M"],
+ "knobs":{"VB":[0,32], "NV":[0,2,4,1,3], "MR":[0,8,12,6,4,14], "KC":[256,128,512,64]},
+ "require":["TB == 1", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C", "KC < K + 256"],
  "launches":[{"entry":"kfit_main"}]}
 */
-/* Packed panels: KC x NV vectors of B are copied, transposed where B is stored as [n,k], into a gapless panel on the
- * stack, which all rows of A then use. The copy pays from about sixteen rows up: where the transpose would otherwise
- * be paid per dot product, and where rows of B lie a power of two apart and push each other out of the caches. */
+/* Packed panels, for B stored as [n,k] under many rows: KC x NV vectors of B are transposed into a gapless panel on
+ * the stack, which all rows of A then use as colblock does. Transposing once pays from about sixteen rows up, or from
+ * four where k is short; below that, dot is better. The only seed for both operands transposed. */
 #include "kfit_host.h"
 
 #define VECTORS KFIT_CEIL(KFIT_N, KFIT_VL)
-#define MR KFIT_MIN(KFIT_M, KFIT_MR ? KFIT_MR : KFIT_VREGS < 32 ? 6 : KFIT_M % 8 && KFIT_M % 6 == 0 ? 6 : 8)
-#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_VREGS < 32 ? 2 : 3)
+/* 0 leaves a knob to the shape: equal blocks of rows and of columns, at most so many as the registers allow. */
+#define ROWS_MAX (KFIT_VREGS < 32 ? 6 : 8)
+#define VECTORS_MAX KFIT_CEIL(KFIT_VREGS - 2 - MR, MR + 1)
+#define MR (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
+#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_CEIL(VECTORS, KFIT_CEIL(VECTORS, VECTORS_MAX)))
 #define NB (NV * KFIT_VL)
 #define KC KFIT_MIN(KFIT_KC, KFIT_K)
 
 KFIT_INLINE KFIT_TYPE a_at(const KFIT_TYPE *a, long i, long p)
 {
     return KFIT_TA ? a[p * KFIT_LDA + i] : a[i * KFIT_LDA + p];
-}
-
-/* B as stored, [k,n]: kc rows of nv vectors, the last one of `last` lanes. */
-KFIT_INLINE void copy(const KFIT_TYPE *b, KFIT_TYPE *to, int kc, int nv, int last)
-{
-    for (long p = 0; p < kc; p++) {
-        KFIT_UNROLL_ALL
-        for (int j = 0; j < nv; j++)
-            kfit_store(to + p * NB + j * KFIT_VL,
-                       kfit_load_n(b + p * KFIT_LDB + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last));
-    }
 }
 
 /* B stored as [n,k]: `lanes` columns of it from `rows` rows become `lanes` rows of one vector. */
@@ -68,7 +60,12 @@ KFIT_INLINE void tile(const KFIT_TYPE *a, const KFIT_TYPE *panel, KFIT_TYPE *c, 
                       int last)
 {
     vf acc[MR][NV] = {0};
-    KFIT_UNROLL(KFIT_KU)
+    KFIT_UNROLL_ALL
+    for (int i = 0; i < mr && add; i++) {
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = kfit_load_n(c + i * (long)KFIT_LDC + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last);
+    }
     for (long p = 0; p < kc; p++) {
         vf bv[NV];
         KFIT_UNROLL_ALL
@@ -85,11 +82,8 @@ KFIT_INLINE void tile(const KFIT_TYPE *a, const KFIT_TYPE *panel, KFIT_TYPE *c, 
     KFIT_UNROLL_ALL
     for (int i = 0; i < mr; i++) {
         KFIT_UNROLL_ALL
-        for (int j = 0; j < nv; j++) {
-            KFIT_TYPE *at = c + i * (long)KFIT_LDC + j * KFIT_VL;
-            int lanes = j + 1 < nv ? KFIT_VL : last;
-            kfit_store_n(at, add ? acc[i][j] + kfit_load_n(at, lanes) : acc[i][j], lanes);
-        }
+        for (int j = 0; j < nv; j++)
+            kfit_store_n(c + i * (long)KFIT_LDC + j * KFIT_VL, acc[i][j], j + 1 < nv ? KFIT_VL : last);
     }
 }
 
@@ -98,13 +92,9 @@ KFIT_INLINE void columns(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, i
     KFIT_TYPE panel[KC * NB] __attribute__((aligned(64)));
     for (long p = 0; p < KFIT_K; p += KC) {
         int kc = (int)KFIT_MIN(KC, KFIT_K - p), add = KFIT_BETA || p > 0;
-        if (KFIT_TB) {
-            for (int j = 0; j + 1 < nv; j++)
-                transpose(b + j * KFIT_VL * (long)KFIT_LDB + p, panel + j * KFIT_VL, kc, KFIT_VL);
-            transpose(b + (nv - 1) * KFIT_VL * (long)KFIT_LDB + p, panel + (nv - 1) * KFIT_VL, kc, last);
-        } else {
-            copy(b + p * KFIT_LDB, panel, kc, nv, last);
-        }
+        for (int j = 0; j + 1 < nv; j++)
+            transpose(b + j * KFIT_VL * (long)KFIT_LDB + p, panel + j * KFIT_VL, kc, KFIT_VL);
+        transpose(b + (nv - 1) * KFIT_VL * (long)KFIT_LDB + p, panel + (nv - 1) * KFIT_VL, kc, last);
         const KFIT_TYPE *ap = KFIT_TA ? a + p * KFIT_LDA : a + p;
         long i = 0;
         for (; i + MR <= KFIT_M; i += MR)
@@ -120,7 +110,7 @@ void kfit_main(const KFIT_TYPE *restrict a, const KFIT_TYPE *restrict b, KFIT_TY
     const int rest = KFIT_N % NB, nv = (rest + KFIT_VL - 1) / KFIT_VL;
     long j = 0;
     for (; j + NB <= KFIT_N; j += NB)
-        columns(a, KFIT_TB ? b + j * KFIT_LDB : b + j, c + j, NV, KFIT_VL);
+        columns(a, b + j * KFIT_LDB, c + j, NV, KFIT_VL);
     if (rest)
-        columns(a, KFIT_TB ? b + j * KFIT_LDB : b + j, c + j, nv, rest - (nv - 1) * KFIT_VL);
+        columns(a, b + j * KFIT_LDB, c + j, nv, rest - (nv - 1) * KFIT_VL);
 }
