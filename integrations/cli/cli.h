@@ -1,0 +1,170 @@
+/* cli.h - what the commands of `kfit` share: the table's row, options, messages, traces, places.
+ *
+ * Data goes to stdout, messages to stderr; exit status 0, 1 (failed), 2 (usage). Whatever comes from a trace, a
+ * cache or the environment passes cli_safe before it reaches a terminal. One thread, except where said.
+ */
+#ifndef CLI_H
+#define CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cjson/cJSON.h>
+
+#include "kfit/generation.h"
+#include "kfit/store.h"
+#include "kfit/trace.h"
+
+enum { CLI_OK, CLI_FAILED, CLI_USAGE };
+
+/* One row of a table of commands; the table ends with a row without name. Either fn or sub. */
+struct cli_command {
+    const char *name;
+    int (*fn)(int argc, char **argv); /* argv[0] is "kfit NAME" */
+    const struct cli_command *sub;
+    const char *help; /* one line */
+};
+
+int cli_run(int argc, char **argv);
+int cli_tune(int argc, char **argv);
+int cli_eval(int argc, char **argv);
+int cli_review(int argc, char **argv);
+int cli_approve(int argc, char **argv);
+int cli_rollback(int argc, char **argv);
+int cli_off(int argc, char **argv);
+int cli_on(int argc, char **argv);
+int cli_status(int argc, char **argv);
+int cli_explain(int argc, char **argv);
+int cli_report(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
+extern const struct cli_command cli_trace_commands[], cli_cache_commands[];
+
+/* ---- options (options.c) ---- */
+
+struct cli_list {
+    const char **item;
+    size_t count;
+};
+
+enum cli_kind {
+    CLI_FLAG,    /* bool */
+    CLI_TEXT,    /* const char * */
+    CLI_COUNT,   /* uint64_t */
+    CLI_REAL,    /* double */
+    CLI_EACH,    /* struct cli_list: may be repeated */
+    CLI_OPTIONAL /* struct cli_optional: --name or --name=VALUE */
+};
+
+struct cli_optional {
+    bool given;
+    const char *value;
+};
+
+struct cli_option { /* the list ends with an option without name */
+    const char *name;
+    char letter; /* 0: none */
+    enum cli_kind kind;
+    void *to;
+    const char *arg, *help;
+};
+
+struct cli_usage {
+    const char *args, *doc; /* "TRACE|DIR..." */
+    const struct cli_option *options;
+    size_t min, max; /* number of arguments; max 0: any */
+    bool command;    /* arguments are a command line: what follows its first word is not ours */
+};
+
+/* Parses with argp: fills every option's target, and args (borrowed strings; the array lives until exit). Does
+ * not return for --help (exit 0) or a usage error (exit 2, said on stderr). */
+void cli_parse(int argc, char **argv, const struct cli_usage *usage, struct cli_list *args);
+/* For what only the command can check: says it, and returns CLI_USAGE. */
+__attribute__((format(printf, 2, 3))) int cli_usage_error(char **argv, const char *fmt, ...);
+void cli_list_add(struct cli_list *l, const char *item);
+
+#define CLI_OPTION_CACHE(to)                                                                                 \
+    {                                                                                                        \
+        "cache", 'c', CLI_TEXT, to, "DIR", "cache directory ($KFIT_CACHE, else ~/.cache/kfit)"               \
+    }
+#define CLI_OPTION_JSON(to)                                                                                  \
+    {                                                                                                        \
+        "json", 'j', CLI_FLAG, to, NULL, "print JSON"                                                        \
+    }
+
+/* ---- messages and text (text.c) ---- */
+
+__attribute__((format(printf, 1, 2))) int cli_fail(const char *fmt, ...); /* says it; returns CLI_FAILED */
+__attribute__((format(printf, 1, 2))) void cli_say(const char *fmt, ...);
+/* "kfit: WHAT: err's text, or the status' own"; returns CLI_FAILED. what may be NULL. */
+int cli_failed(const char *what, enum kfit_status s, const struct kfit_error *err);
+extern const struct kfit_log cli_log; /* warnings and errors to stderr */
+
+/* s (at most max bytes, NUL or not) with everything but printable ASCII as \xNN, cut at 1000 bytes. The text lives
+ * until the 16th next call of a function that returns text of this kind. */
+const char *cli_safe(const char *s, size_t max);
+#define SAFE(array) cli_safe(array, sizeof(array))
+const char *cli_str(const char *s); /* cli_safe of a NUL-terminated string */
+const char *cli_key(const union kfit_key *key);
+const char *cli_ns(double ns);          /* "45.2 us"; "-" if not positive */
+const char *cli_when(int64_t unix_s);   /* local time; "-" if 0 */
+const char *cli_user(void);             /* who runs kfit */
+void *cli_alloc(void *p, size_t bytes); /* realloc that ends the program when there is no memory */
+
+/* Prints and frees. */
+int cli_json_print(cJSON *root);
+cJSON *cli_json_reasons(const uint64_t count[KFIT_TRACE_REASONS]); /* {"no_record": 12, ...}, non-zero only */
+
+/* ---- places (places.c) ---- */
+
+/* Files of our own installation, found relative to the running program, so that a moved tree works. */
+bool cli_find_shim(char *path, size_t size);
+bool cli_find_runner(char *path, size_t size);
+/* dir, else the default, in buf; absolute where it exists. */
+const char *cli_cache_dir(const char *dir, char *buf, size_t size);
+/* Makes path (0700) and its parents where missing; it must be writable. */
+enum kfit_status cli_make_dir(const char *path, struct kfit_error *err);
+/* The same, and it must be ours and closed to other writers: for places anybody could have prepared. */
+enum kfit_status cli_private_dir(const char *path, struct kfit_error *err);
+/* Where recorders of this user write when nobody says where. Returns false if there is no i-th place. */
+bool cli_runtime_dir(unsigned i, char *buf, size_t size);
+/* A whole file of at most max bytes, malloc'ed, NUL beyond the end. */
+enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t *bytes, struct kfit_error *err);
+
+/* ---- traces (traces.c) ---- */
+
+struct cli_trace {
+    char *path;
+    struct kfit_trace *t;
+    bool alive;
+};
+
+struct cli_traces {
+    struct cli_trace *item;
+    size_t count;
+    size_t unreadable; /* named on stderr */
+    /* merged by hard environment, in order of appearance; filled by cli_traces_merge */
+    struct kfit_trace **group;
+    size_t groups;
+};
+
+/* Reads the files and the *.kft of the directories (and of their run-* directories) in where; with none given:
+ * of the default places, and of every process of ours that has a trace mapped. A file that cannot be read is
+ * named on stderr; false if one that was named by the user cannot be, or does not exist. */
+bool cli_traces_read(struct cli_traces *ts, const struct cli_list *where);
+bool cli_traces_merge(struct cli_traces *ts);
+void cli_traces_free(struct cli_traces *ts);
+void cli_trace_totals(const struct kfit_trace *t, uint64_t count[KFIT_TRACE_REASONS]);
+/* Pids of processes with kfit's kernels loaded and no trace file mapped: nobody can switch those off. */
+size_t cli_unreachable(int *pids, size_t max);
+
+/* ---- results (results.c): what is known of a key ---- */
+
+struct cli_generic_params {
+    const char *path; /* NULL: the system's */
+};
+/* Finds out how the library names its functions, what it says of itself, its threads. */
+enum kfit_status cli_generic_probe(const char *path, struct kfit_generic *g, struct kfit_error *err);
+
+#endif

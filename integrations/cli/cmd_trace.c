@@ -1,0 +1,182 @@
+/* kfit trace ls, merge, export. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const char where_doc[] = "TRACE is a file or a directory; with none, the usual places are searched.";
+
+static uint64_t calls_of(const uint64_t count[KFIT_TRACE_REASONS])
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++)
+        n += count[i];
+    return n;
+}
+
+static cJSON *describe(const struct cli_trace *t)
+{
+    const struct kfit_trace_header *h = kfit_trace_header(t->t);
+    uint64_t count[KFIT_TRACE_REASONS];
+    cli_trace_totals(t->t, count);
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "path", cli_str(t->path));
+    cJSON_AddNumberToObject(o, "pid", h->pid);
+    cJSON_AddBoolToObject(o, "alive", t->alive);
+    cJSON_AddStringToObject(o, "program", SAFE(h->program));
+    cJSON_AddStringToObject(o, "label", SAFE(h->label));
+    cJSON_AddNumberToObject(o, "started_unix", (double)(h->start_unix_ns / 1000000000));
+    cJSON_AddNumberToObject(o, "keys", (double)kfit_trace_count(t->t));
+    cJSON_AddNumberToObject(o, "skipped", (double)kfit_trace_skipped(t->t));
+    cJSON_AddNumberToObject(o, "calls", (double)calls_of(count));
+    cJSON_AddNumberToObject(o, "hits", (double)count[KFIT_REASON_NONE]);
+    cJSON_AddStringToObject(o, "environment", SAFE(h->env.hard));
+    return o;
+}
+
+static int ls(int argc, char **argv)
+{
+    bool json = false;
+    struct cli_list where = {0};
+    struct cli_traces ts = {0};
+    const struct cli_option options[] = {CLI_OPTION_JSON(&json), {0}};
+    cli_parse(argc, argv, &(struct cli_usage){.args = "[TRACE...]", .doc = where_doc, .options = options}, &where);
+    int rc = cli_traces_read(&ts, &where) ? CLI_OK : CLI_FAILED;
+    cJSON *list = json ? cJSON_CreateArray() : NULL;
+    if (!json)
+        printf("%-9s %-6s %6s %12s %12s  %-19s  %s\n", "PID", "STATE", "KEYS", "CALLS", "BY KFIT", "STARTED", "PROGRAM");
+    for (size_t i = 0; i < ts.count; i++) {
+        const struct kfit_trace_header *h = kfit_trace_header(ts.item[i].t);
+        uint64_t count[KFIT_TRACE_REASONS];
+        cli_trace_totals(ts.item[i].t, count);
+        if (json) {
+            cJSON_AddItemToArray(list, describe(&ts.item[i]));
+            continue;
+        }
+        printf("%-9d %-6s %6zu %12llu %12llu  %-19s  %s%s%s%s\n    %s\n", h->pid,
+               ts.item[i].alive ? "live"
+               : h->pid         ? "ended"
+                                : "merged",
+               kfit_trace_count(ts.item[i].t), (unsigned long long)calls_of(count),
+               (unsigned long long)count[KFIT_REASON_NONE], cli_when(h->start_unix_ns / 1000000000),
+               SAFE(h->program), h->label[0] ? " (" : "", SAFE(h->label), h->label[0] ? ")" : "",
+               cli_str(ts.item[i].path));
+    }
+    if (json)
+        cli_json_print(list);
+    else if (!ts.count)
+        cli_say("no traces; make some with `kfit run -- COMMAND`");
+    if (ts.unreadable)
+        rc = CLI_FAILED;
+    cli_traces_free(&ts);
+    return rc;
+}
+
+/* One trace out of those that args name. */
+static int merge_into(const struct cli_list *args, bool force, struct kfit_trace **out)
+{
+    struct cli_traces ts = {0};
+    struct kfit_error err = {0};
+    int rc = CLI_FAILED;
+    if (!cli_traces_read(&ts, args) || ts.unreadable)
+        goto out; /* each was named */
+    if (!ts.count) {
+        cli_fail("no traces there; make some with `kfit run -- COMMAND`");
+        goto out;
+    }
+    const struct kfit_trace **in = cli_alloc(NULL, ts.count * sizeof *in);
+    for (size_t i = 0; i < ts.count; i++)
+        in[i] = ts.item[i].t;
+    enum kfit_status s = kfit_trace_merge(in, ts.count, force, out, &err);
+    free(in);
+    if (s == KFIT_OK)
+        rc = CLI_OK;
+    else if (s == KFIT_E_ENV)
+        cli_fail("recorded in different environments: %s; merge them apart, or with --force", SAFE(err.text));
+    else
+        cli_failed("merge", s, &err);
+out:
+    cli_traces_free(&ts);
+    return rc;
+}
+
+static int merge(int argc, char **argv)
+{
+    const char *path = NULL;
+    bool force = false;
+    struct cli_list args = {0};
+    struct kfit_trace *t;
+    struct kfit_error err = {0};
+    const struct cli_option options[] = {
+        {"output", 'o', CLI_TEXT, &path, "FILE", "the merged trace; NAME.kft (required)"},
+        {"force", 'f', CLI_FLAG, &force, NULL, "merge also what was recorded in different environments"},
+        {0},
+    };
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "TRACE...", .doc = "Adds up traces by key.", .options = options, .min = 1},
+              &args);
+    if (!path)
+        return cli_usage_error(argv, "say where to write: --output FILE");
+    if (merge_into(&args, force, &t))
+        return CLI_FAILED;
+    enum kfit_status s = kfit_trace_write(t, path, &err);
+    if (s == KFIT_OK)
+        cli_say("%zu keys written to %s", kfit_trace_count(t), cli_str(path));
+    kfit_trace_destroy(t);
+    return s == KFIT_OK ? CLI_OK : cli_failed(path, s, &err);
+}
+
+static int export(int argc, char **argv)
+{
+    bool force = false;
+    struct cli_list args = {0};
+    struct kfit_trace *t;
+    const struct cli_option options[] = {
+        {"force", 'f', CLI_FLAG, &force, NULL, "also what was recorded in different environments"},
+        {0},
+    };
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "TRACE...",
+                                  .doc = "Prints traces, added up by key, as JSON.",
+                                  .options = options,
+                                  .min = 1},
+              &args);
+    if (merge_into(&args, force, &t))
+        return CLI_FAILED;
+    const struct kfit_trace_header *h = kfit_trace_header(t);
+    cJSON *o = cJSON_CreateObject(), *generics = cJSON_CreateArray(), *keys = cJSON_CreateArray();
+    cJSON_AddNumberToObject(o, "version", 1);
+    cJSON_AddStringToObject(o, "environment", SAFE(h->env.hard));
+    cJSON_AddStringToObject(o, "environment_soft", SAFE(h->env.soft));
+    cJSON_AddItemToObject(o, "unkeyed", cli_json_reasons(h->unkeyed));
+    cJSON_AddItemToObject(o, "generics", generics);
+    cJSON_AddItemToObject(o, "keys", keys);
+    for (uint32_t i = 0; i < h->generic_count && i < KFIT_TRACE_GENERICS; i++) {
+        cJSON *g = cJSON_CreateObject();
+        cJSON_AddStringToObject(g, "path", SAFE(h->generics[i].path));
+        cJSON_AddStringToObject(g, "naming", SAFE(h->generics[i].naming));
+        cJSON_AddStringToObject(g, "config", SAFE(h->generics[i].config));
+        cJSON_AddNumberToObject(g, "threads", h->generics[i].threads);
+        cJSON_AddNumberToObject(g, "int_bits", h->generics[i].int_bits);
+        cJSON_AddItemToArray(generics, g);
+    }
+    for (size_t i = 0; i < kfit_trace_count(t); i++) {
+        const struct kfit_trace_slot *slot = kfit_trace_at(t, i);
+        cJSON *k = cJSON_CreateObject();
+        cJSON_AddStringToObject(k, "key", cli_key(&slot->key));
+        cJSON_AddNumberToObject(k, "calls", (double)kfit_slot_calls(slot));
+        cJSON_AddItemToObject(k, "count", cli_json_reasons(slot->count));
+        cJSON_AddNumberToObject(k, "generic", slot->generic);
+        cJSON_AddNumberToObject(k, "last_seen_unix", slot->last_seen_s);
+        cJSON_AddItemToArray(keys, k);
+    }
+    kfit_trace_destroy(t);
+    return cli_json_print(o);
+}
+
+const struct cli_command cli_trace_commands[] = {
+    {"ls", ls, NULL, "list traces"},
+    {"merge", merge, NULL, "add up several into one file"},
+    {"export", export, NULL, "print as JSON"},
+    {0},
+};
