@@ -1,0 +1,319 @@
+/* kfit cache ls, show, verify. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "outcome.h"
+
+enum { GENERATIONS_MAX = 4096 };
+
+static cJSON *describe(const struct cli_outcome *o, const struct kfit_record *r)
+{
+    char env[KFIT_ENV_TEXT_MAX], digest[65];
+    cJSON *e = cJSON_CreateObject();
+    kfit_hex(r->source_digest, 32, digest);
+    cJSON_AddStringToObject(e, "key", cli_key(&r->key));
+    cJSON_AddStringToObject(e, "kind", r->kind == KFIT_RECORD_WINNER ? "winner" : "negative");
+    cJSON_AddNumberToObject(e, "ratio", r->ratio);
+    cJSON_AddNumberToObject(e, "lo", r->lo);
+    cJSON_AddNumberToObject(e, "hi", r->hi);
+    cJSON_AddNumberToObject(e, "ns_candidate", r->ns_candidate);
+    cJSON_AddNumberToObject(e, "ns_incumbent", r->ns_incumbent);
+    cJSON_AddNumberToObject(e, "ns_generic", r->ns_generic);
+    cJSON_AddStringToObject(e, "origin", SAFE(r->origin));
+    cJSON_AddStringToObject(e, "source_digest", digest);
+    cJSON_AddNumberToObject(e, "image_bytes", (double)r->image_bytes);
+    cJSON_AddNumberToObject(e, "made_unix", (double)r->made_unix_s);
+    cJSON_AddStringToObject(e, "environment", cli_safe(cli_outcome_env(o, r->env_hard, env), sizeof env));
+    cJSON_AddStringToObject(e, "environment_soft", cli_safe(cli_outcome_env(o, r->env_soft, env), sizeof env));
+    return e;
+}
+
+static int ls(int argc, char **argv)
+{
+    const char *cache = NULL, *generation = NULL;
+    bool staged = false, json = false;
+    struct cli_list none = {0};
+    struct cli_outcome o;
+    const struct cli_option options[] = {
+        CLI_OPTION_CACHE(&cache),
+        {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest (default: the current one)"},
+        {"staged", 's', CLI_FLAG, &staged, NULL, "what was tuned, published or not"},
+        CLI_OPTION_JSON(&json),
+        {0},
+    };
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "",
+                                  .doc = "Lists the records of a generation or of the staged set.",
+                                  .options = options},
+              &none);
+    if (none.count)
+        return cli_usage_error(argv, "takes no argument: \"%s\"", cli_str(none.item[0]));
+    if (!cli_outcome_open(&o, cache, generation, staged ? CLI_WANT_STORE : CLI_WANT_GENERATION))
+        return CLI_FAILED;
+    const struct kfit_records *list = staged ? &o.staged : &o.published;
+    cJSON *array = json ? cJSON_CreateArray() : NULL;
+    if (!json && !staged) {
+        const struct kfit_manifest *m = kfit_generation_manifest(o.generation);
+        char digest[65];
+        kfit_hex(m->sha256, 32, digest);
+        printf("generation %llu, sha256 %s\n%llu records, %s, approved by %s%s%s\n", (unsigned long long)m->number,
+               digest, (unsigned long long)m->records, cli_when(m->created_unix_s), SAFE(m->approver),
+               m->note[0] ? ": " : "", SAFE(m->note));
+    }
+    if (!json)
+        printf("%-8s %9s %9s  %-19s %8s  %-20s %s\n", "KIND", "BEFORE", "AFTER", "RATIO [95 %]", "IMAGE", "ORIGIN", "KEY");
+    for (size_t i = 0; i < list->count; i++) {
+        const struct kfit_record *r = &list->item[i];
+        char ratio[48];
+        bool winner = r->kind == KFIT_RECORD_WINNER;
+        if (json)
+            cJSON_AddItemToArray(array, describe(&o, r));
+        else
+            printf("%-8s %9s %9s  %-19s %8llu  %-20s %s\n", winner ? "winner" : "negative", cli_ns(r->ns_incumbent),
+                   cli_ns(winner ? r->ns_candidate : r->ns_incumbent), cli_ratio(r->ratio, r->lo, r->hi, ratio),
+                   (unsigned long long)r->image_bytes, SAFE(r->origin), cli_key(&r->key));
+    }
+    int rc = list->bad ? CLI_FAILED : CLI_OK;
+    if (json)
+        cli_json_print(array);
+    cli_outcome_close(&o);
+    return rc;
+}
+
+static void print_one(const struct cli_outcome *o, const char *title, const struct kfit_record *r)
+{
+    char env[KFIT_ENV_TEXT_MAX], ratio[48], digest[65];
+    kfit_hex(r->source_digest, 32, digest);
+    printf("%s: %s, %s\n", title, r->kind == KFIT_RECORD_WINNER ? "winner" : "negative (the original is kept)",
+           cli_when(r->made_unix_s));
+    printf("  candidate %s, incumbent %s, generic %s, ratio %s\n", cli_ns(r->ns_candidate), cli_ns(r->ns_incumbent),
+           cli_ns(r->ns_generic), cli_ratio(r->ratio, r->lo, r->hi, ratio));
+    printf("  origin %s, source %s\n", SAFE(r->origin), digest);
+    if (r->kind == KFIT_RECORD_WINNER)
+        printf("  image %llu bytes, workspace %llu bytes, %u launch%s\n", (unsigned long long)r->image_bytes,
+               (unsigned long long)r->plan.workspace_bytes, r->plan.launch_count,
+               r->plan.launch_count == 1 ? "" : "es");
+    printf("  %s\n", cli_safe(cli_outcome_env(o, r->env_hard, env), sizeof env));
+    printf("  %s\n", cli_safe(cli_outcome_env(o, r->env_soft, env), sizeof env));
+}
+
+static int show(int argc, char **argv)
+{
+    const char *cache = NULL, *generation = NULL;
+    bool json = false;
+    struct cli_list args = {0};
+    struct cli_outcome o;
+    union kfit_key key;
+    struct kfit_error err = {0};
+    const struct cli_option options[] = {
+        CLI_OPTION_CACHE(&cache),
+        {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest (default: the current one)"},
+        CLI_OPTION_JSON(&json),
+        {0},
+    };
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "KEY",
+                                  .doc = "Shows what is published and staged for a key, with its receipt.",
+                                  .options = options,
+                                  .min = 1,
+                                  .max = 1},
+              &args);
+    if (kfit_key_parse(args.item[0], &key, &err) != KFIT_OK)
+        return cli_usage_error(argv, "%s", SAFE(err.text));
+    if (!cli_outcome_open(&o, cache, generation, 0))
+        return CLI_FAILED;
+    const struct {
+        const char *name;
+        const struct kfit_records *list;
+    } sets[] = {{"published", &o.published}, {"staged", &o.staged}};
+    struct kfit_receipt *receipt = cli_alloc(NULL, sizeof *receipt);
+    cJSON *array = json ? cJSON_CreateArray() : NULL;
+    size_t found = 0;
+    for (unsigned s = 0; s < 2; s++) {
+        for (size_t i = 0; i < sets[s].list->count; i++) {
+            const struct kfit_record *r = &sets[s].list->item[i];
+            if (!kfit_key_equal(&r->key, &key))
+                continue;
+            found++;
+            char *text = cli_outcome_receipt(&o, r, receipt) ? kfit_receipt_to_json(receipt) : NULL;
+            if (json) {
+                cJSON *e = describe(&o, r);
+                cJSON_AddStringToObject(e, "set", sets[s].name);
+                cJSON_AddItemToObject(e, "receipt", text ? cJSON_Parse(text) : cJSON_CreateNull());
+                cJSON_AddItemToArray(array, e);
+            } else {
+                print_one(&o, sets[s].name, r);
+                printf("  receipt: %s\n", text ? text : "none in this store");
+            }
+            free(text);
+        }
+    }
+    free(receipt);
+    if (json)
+        cli_json_print(array);
+    if (!found)
+        cli_fail("%s: neither published nor tuned in %s", cli_key(&key), cli_str(o.dir));
+    cli_outcome_close(&o);
+    return found ? CLI_OK : CLI_FAILED;
+}
+
+/* ---- verify ---- */
+
+struct check {
+    cJSON *problems; /* NULL: as text */
+    const char *where;
+    size_t entries, bad;
+};
+
+static void problem(struct check *c, const char *what)
+{
+    c->bad++;
+    if (c->problems) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "where", c->where);
+        cJSON_AddStringToObject(o, "problem", cli_str(what));
+        cJSON_AddItemToArray(c->problems, o);
+    } else {
+        printf("%s: %s\n", c->where, cli_str(what));
+    }
+}
+
+static int check_record(void *ctx, const struct kfit_record *r, const char *why)
+{
+    struct check *c = ctx;
+    c->entries++;
+    if (!r)
+        problem(c, why ? why : "a record does not decode");
+    return 0;
+}
+
+static void verify_generation(struct check *c, const char *dir, uint64_t number)
+{
+    char name[24], where[48];
+    struct kfit_generation *g;
+    struct kfit_error err = {0};
+    size_t before = c->entries;
+    snprintf(name, sizeof name, "%llu", (unsigned long long)number);
+    snprintf(where, sizeof where, "generation %s", name);
+    c->where = where;
+    enum kfit_status s = kfit_generation_open(dir, name, &g, &err);
+    if (s != KFIT_OK) {
+        problem(c, err.text[0] ? err.text : kfit_status_str(s));
+        return;
+    }
+    s = kfit_generation_each(g, 0, check_record, c, &err);
+    if (s != KFIT_OK)
+        problem(c, err.text[0] ? err.text : kfit_status_str(s));
+    else if (c->entries - before != kfit_generation_manifest(g)->records)
+        problem(c, "holds another number of records than its manifest says");
+    kfit_generation_close(g);
+}
+
+static int check_entry(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
+                       const char *why)
+{
+    struct check *c = ctx;
+    (void)key, (void)key_bytes, (void)value, (void)value_bytes;
+    c->entries++;
+    if (why)
+        problem(c, why);
+    return 0;
+}
+
+static int check_staged(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
+                        const char *why)
+{
+    struct kfit_record r;
+    struct kfit_error err = {0};
+    check_entry(ctx, key, key_bytes, value, value_bytes, why);
+    if (!why && kfit_record_decode(value, value_bytes, &r, &err) != KFIT_OK)
+        problem(ctx, err.text);
+    return 0;
+}
+
+static int check_receipt(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
+                         const char *why)
+{
+    struct kfit_receipt *r = cli_alloc(NULL, sizeof *r);
+    struct kfit_error err = {0};
+    check_entry(ctx, key, key_bytes, value, value_bytes, why);
+    if (!why && kfit_receipt_from_json(value, value_bytes, r, &err) != KFIT_OK)
+        problem(ctx, err.text);
+    free(r);
+    return 0;
+}
+
+static void verify_store(struct check *c, const char *dir)
+{
+    static const char *const names[] = {
+#define KFIT_X(name, str, text) "store, table " str,
+        KFIT_TABLE_LIST(KFIT_X)
+#undef KFIT_X
+    };
+    struct kfit_store *store;
+    struct kfit_error err = {0};
+    c->where = "store";
+    enum kfit_status s = kfit_store_open(dir, KFIT_STORE_READ, &store, &err);
+    if (s == KFIT_E_NOTFOUND)
+        return;
+    if (s != KFIT_OK) {
+        problem(c, err.text[0] ? err.text : kfit_status_str(s));
+        return;
+    }
+    for (unsigned t = 0; t < KFIT_TABLE_COUNT; t++) {
+        c->where = names[t];
+        s = kfit_store_each(store, t, NULL, 0,
+                            t == KFIT_TABLE_STAGED                               ? check_staged
+                            : t == KFIT_TABLE_RECEIPTS || t == KFIT_TABLE_EVALS ? check_receipt
+                                                                                 : check_entry,
+                            c, &err);
+        if (s != KFIT_OK && s != KFIT_E_NOTFOUND)
+            problem(c, err.text[0] ? err.text : kfit_status_str(s));
+    }
+    kfit_store_close(store);
+}
+
+static int verify(int argc, char **argv)
+{
+    const char *cache = NULL;
+    bool json = false;
+    struct cli_list none = {0};
+    struct kfit_error err = {0};
+    char dir[4096];
+    uint64_t numbers[GENERATIONS_MAX], current;
+    struct check c = {0};
+    const struct cli_option options[] = {CLI_OPTION_CACHE(&cache), CLI_OPTION_JSON(&json), {0}};
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "",
+                                  .doc = "Reads every generation and the whole store, and explains each problem found.",
+                                  .options = options},
+              &none);
+    if (none.count)
+        return cli_usage_error(argv, "takes no argument: \"%s\"", cli_str(none.item[0]));
+    cli_cache_dir(cache, dir, sizeof dir);
+    c.problems = json ? cJSON_CreateArray() : NULL;
+    size_t n = kfit_generation_list(dir, numbers, GENERATIONS_MAX);
+    for (size_t i = 0; i < n && i < GENERATIONS_MAX; i++)
+        verify_generation(&c, dir, numbers[i]);
+    c.where = "current";
+    enum kfit_status s = kfit_generation_current(dir, &current, (uint8_t[32]){0}, &err);
+    bool listed = false;
+    for (size_t i = 0; i < n && i < GENERATIONS_MAX; i++)
+        listed |= numbers[i] == current;
+    if (s != KFIT_OK && (s != KFIT_E_NOTFOUND || n))
+        problem(&c, err.text[0] ? err.text : kfit_status_str(s));
+    else if (s == KFIT_OK && !listed)
+        problem(&c, "names a generation that is not there; `kfit rollback N` makes another one current");
+    verify_store(&c, dir);
+    if (json)
+        cli_json_print(c.problems);
+    cli_say("%s: %zu generations, %zu entries read, %zu problems", cli_str(dir), n, c.entries, c.bad);
+    return c.bad ? CLI_FAILED : CLI_OK;
+}
+
+const struct cli_command cli_cache_commands[] = {
+    {"ls", ls, NULL, "records of a generation, or of what was tuned"},
+    {"show", show, NULL, "record and receipt of a key"},
+    {"verify", verify, NULL, "read everything, explain each problem"},
+    {0},
+};

@@ -1,0 +1,102 @@
+/* kfit explain: what would run for a key here, and why. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "explain.h"
+
+enum { TEXT_BYTES = 4096 };
+
+struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation, const struct kfit_env *env)
+{
+    struct kfit_dispatcher *d = NULL;
+    struct kfit_error err = {0};
+    char dir[4096];
+    enum kfit_status s = kfit_dispatcher_create(
+        &d,
+        &(struct kfit_dispatcher_params){.mode = KFIT_MODE_DISPATCH,
+                                         .cache_dir = cli_cache_dir(cache, dir, sizeof dir),
+                                         .generation = generation,
+                                         .env = env},
+        &err);
+    if (s != KFIT_OK)
+        cli_failed("explain", s, &err);
+    return s == KFIT_OK ? d : NULL;
+}
+
+static void explain(struct kfit_dispatcher *d, const union kfit_key *key, cJSON *list)
+{
+    char text[TEXT_BYTES];
+    kfit_dispatcher_explain(d, key, text, sizeof text);
+    size_t n = strlen(text);
+    while (n && text[n - 1] == '\n')
+        text[--n] = '\0';
+    if (list) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "key", cli_key(key));
+        cJSON_AddStringToObject(o, "explanation", text);
+        cJSON_AddItemToArray(list, o);
+        return;
+    }
+    puts(cli_key(key));
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        printf("    %s\n", cli_str(line));
+}
+
+int cli_explain(int argc, char **argv)
+{
+    const char *cache = NULL, *generation = NULL;
+    uint64_t threads = 0;
+    bool json = false;
+    struct cli_list args = {0};
+    struct cli_traces ts = {0};
+    struct kfit_error err = {0};
+    union kfit_key key;
+    struct kfit_env env;
+    struct kfit_dispatcher *d;
+    const struct cli_option options[] = {
+        CLI_OPTION_CACHE(&cache),
+        {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest (default: the current one)"},
+        {"threads", 'n', CLI_COUNT, &threads, "N", "BLAS threads of the process (default: those of the system's BLAS)"},
+        CLI_OPTION_JSON(&json),
+        {0},
+    };
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "KEY|TRACE",
+                                  .doc = "Says what would run for a key, or for every key of a trace, on this machine now.",
+                                  .options = options,
+                                  .min = 1,
+                                  .max = 1},
+              &args);
+    bool is_key = kfit_key_parse(args.item[0], &key, &err) == KFIT_OK;
+    if (!is_key && access(args.item[0], F_OK))
+        return cli_usage_error(argv, "\"%s\" is no file, and no key: %s", cli_str(args.item[0]), SAFE(err.text));
+    if (!is_key && (!cli_traces_read(&ts, &args) || !cli_traces_merge(&ts)))
+        return CLI_FAILED;
+    cJSON *list = json ? cJSON_CreateArray() : NULL;
+    int rc = CLI_OK;
+    if (is_key) {
+        struct kfit_generic g = {0};
+        if (!threads && cli_generic_probe(NULL, &g, &err) == KFIT_OK)
+            threads = (uint64_t)g.threads;
+        kfit_env_host(&env, threads ? (int)threads : 1, NULL, NULL);
+        if (!(d = cli_explainer(cache, generation, &env)))
+            return CLI_FAILED;
+        explain(d, &key, list);
+        kfit_dispatcher_destroy(d);
+    }
+    for (size_t g = 0; g < ts.groups; g++) {
+        const struct kfit_trace *t = ts.group[g];
+        if (!(d = cli_explainer(cache, generation, &kfit_trace_header(t)->env))) {
+            rc = CLI_FAILED;
+            break;
+        }
+        for (size_t i = 0; i < kfit_trace_count(t); i++)
+            explain(d, &kfit_trace_at(t, i)->key, list);
+        kfit_dispatcher_destroy(d);
+    }
+    if (json)
+        cli_json_print(list);
+    cli_traces_free(&ts);
+    return rc;
+}

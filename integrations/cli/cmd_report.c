@@ -1,0 +1,96 @@
+/* kfit report: coverage, gain per key, and why the rest stays with the original. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "explain.h"
+#include "outcome.h"
+
+enum { NEAR_MISSES = 10 };
+
+/* The dispatcher's own words for the largest keys that have no record. */
+static void near_misses(struct kfit_report *r, const struct cli_traces *ts, const char *cache)
+{
+    for (size_t g = 0; g < ts->groups; g++) {
+        const struct kfit_env *env = &kfit_trace_header(ts->group[g])->env;
+        struct kfit_dispatcher *d = NULL;
+        unsigned n = 0;
+        for (size_t i = 0; i < r->count && n < NEAR_MISSES; i++) {
+            struct kfit_report_key *k = &r->keys[i];
+            char text[4096], *at;
+            if (k->judged || k->env_hard != kfit_text_hash(env->hard))
+                continue;
+            if (!d && !(d = cli_explainer(cache, NULL, env)))
+                return;
+            kfit_dispatcher_explain(d, &k->key, text, sizeof text);
+            if ((at = strstr(text, "differs from"))) {
+                at[strcspn(at, "\n")] = '\0';
+                snprintf(k->near_miss, sizeof k->near_miss, "%s", cli_str(at));
+                n++;
+            }
+        }
+        kfit_dispatcher_destroy(d);
+    }
+}
+
+/* Beside it, then renamed: a reader sees the old report or the new one. */
+static int write_json(cJSON *root, const char *path)
+{
+    char temp[4200];
+    char *text = root ? cJSON_Print(root) : NULL;
+    cJSON_Delete(root);
+    if (!text)
+        return cli_fail("out of memory for the report");
+    snprintf(temp, sizeof temp, "%s.%d", path, getpid());
+    FILE *f = fopen(temp, "wxe");
+    bool ok = f && fprintf(f, "%s\n", text) > 0;
+    if (f)
+        ok = !fclose(f) && ok;
+    cJSON_free(text);
+    if (ok && !rename(temp, path))
+        return CLI_OK;
+    int rc = cli_fail("%s: %s", cli_str(path), strerror(errno));
+    unlink(temp);
+    return rc;
+}
+
+int cli_report(int argc, char **argv)
+{
+    const char *cache = NULL;
+    struct cli_optional json = {0};
+    struct cli_list where = {0};
+    struct cli_traces ts = {0};
+    struct cli_outcome o;
+    struct kfit_report report;
+    const struct cli_option options[] = {
+        CLI_OPTION_CACHE(&cache),
+        {"json", 'j', CLI_OPTIONAL, &json, "FILE", "print JSON; with =FILE, write it there and print the text"},
+        {0},
+    };
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "[TRACE|DIR...]",
+                                  .doc = "Shows what kfit means for the recorded programs. With no trace, the usual places "
+                                         "are searched.",
+                                  .options = options},
+              &where);
+    if (!cli_traces_read(&ts, &where) || !cli_traces_merge(&ts))
+        return CLI_FAILED;
+    if (!ts.count)
+        return cli_fail("no traces%s; make some with `kfit run -- COMMAND`", where.count ? " there" : "");
+    if (!cli_outcome_open(&o, cache, NULL, 0) || !cli_outcome_report(&o, &ts, &report))
+        return CLI_FAILED;
+    if (o.generation)
+        near_misses(&report, &ts, o.dir);
+    int rc = CLI_OK;
+    if (json.value)
+        rc = write_json(kfit_report_json(&report), json.value);
+    if (json.given && !json.value)
+        rc = cli_json_print(kfit_report_json(&report));
+    else
+        kfit_report_text(&report, stdout);
+    kfit_report_finish(&report);
+    cli_outcome_close(&o);
+    cli_traces_free(&ts);
+    return rc;
+}

@@ -1,0 +1,283 @@
+/* kfit tune: targets from traces, a judge per library, the search, and what came of it. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "judging.h"
+#include "outcome.h"
+
+enum { MIN_CALLS_DEFAULT = 16 };
+
+struct tuning {
+    const char *generic_path;
+    struct cli_list keys;
+    union kfit_key *wanted;
+    bool *found;
+    uint64_t min_calls, evaluations, seed;
+    double seconds;
+    struct timespec start;
+    struct kfit_store *store;
+    const volatile int *stop;
+    bool terminal;
+    struct kfit_tune_result total;
+    size_t targets;
+};
+
+static double remaining(const struct tuning *t)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return t->seconds - (double)(now.tv_sec - t->start.tv_sec) - (double)(now.tv_nsec - t->start.tv_nsec) * 1e-9;
+}
+
+static bool wants(struct tuning *t, const union kfit_key *key)
+{
+    bool any = !t->keys.count;
+    for (size_t i = 0; i < t->keys.count; i++) {
+        if (kfit_key_equal(&t->wanted[i], key))
+            any = t->found[i] = true;
+    }
+    return any;
+}
+
+/* One line that is rewritten on a terminal; elsewhere a line per key begun and ended. */
+static void progress(void *ctx, const struct kfit_tune_progress *p)
+{
+    const struct tuning *t = ctx;
+    char ratio[48] = "";
+    const struct kfit_timing *best = p->best && p->best->timing_count ? &p->best->timings[0] : NULL;
+    if (best)
+        snprintf(ratio, sizeof ratio, ", best %.2f", best->ratio);
+    if (p->event == KFIT_TUNE_DONE) {
+        fprintf(stderr, "%s[%zu/%zu] %s: ", t->terminal ? "\r\033[K" : "", p->target + 1, p->targets,
+                cli_key(&p->at->key));
+        if (p->best)
+            fprintf(stderr, "%s%s%s%s\n", kfit_verdict_str(p->best->verdict),
+                    p->best->code ? " " : "", kfit_code_str(p->best->code),
+                    best ? cli_ratio(best->ratio, best->lo, best->hi, (char[48]){" "}) : "");
+        else
+            fprintf(stderr, "no candidate was right\n");
+    } else if (t->terminal) {
+        fprintf(stderr, "\r\033[K[%zu/%zu] %.60s: %u/%u%s", p->target + 1, p->targets, cli_key(&p->at->key),
+                p->evaluation, p->evaluations, ratio);
+    } else if (p->event == KFIT_TUNE_TARGET) {
+        fprintf(stderr, "[%zu/%zu] %s: %llu calls, generic %s\n", p->target + 1, p->targets, cli_key(&p->at->key),
+                (unsigned long long)p->at->calls, cli_ns(p->at->ns_incumbent));
+    }
+}
+
+static void add_result(struct kfit_tune_result *to, const struct kfit_tune_result *r)
+{
+    to->promoted += r->promoted;
+    to->kept += r->kept;
+    to->refused_targets += r->refused_targets;
+    to->evaluations += r->evaluations;
+    to->compiled += r->compiled;
+    to->resumed += r->resumed;
+    to->seconds += r->seconds;
+}
+
+/* The targets that library number index was called for. */
+static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic *g, int threads,
+                                     const char *recorded_env, struct kfit_target *targets, size_t count,
+                                     struct kfit_error *err)
+{
+    struct kfit_env env;
+    struct kfit_generic library = *g;
+    enum kfit_status s = KFIT_OK;
+    if (t->generic_path)
+        s = cli_generic_probe(t->generic_path, &library, err);
+    if (s == KFIT_OK)
+        s = cli_judging_env(&env, &library, threads, err);
+    if (s != KFIT_OK)
+        return s;
+    if (strcmp(env.hard, recorded_env))
+        return kfit_fail(err, KFIT_E_ENV, "recorded on another machine: %.180s, here: %.180s; tune it there", recorded_env,
+                         env.hard);
+    library.threads = threads;
+    struct kfit_judge *judge = cli_judging_start(&library, &env, t->seed);
+    if (!judge)
+        return KFIT_E_BUSY; /* said */
+    cli_say("%zu keys; generic: %s, %d thread%s (%s)", count, SAFE(library.config), threads, threads == 1 ? "" : "s",
+            SAFE(library.path));
+    s = kfit_targets_measure(judge, targets, count, err);
+    struct kfit_tune_result result = {0};
+    const struct kfit_tune_params params = {
+        .store = t->store,
+        .judge = judge,
+        .env = &env,
+        .targets = targets,
+        .count = count,
+        .evaluations = (unsigned)t->evaluations,
+        .seconds = t->seconds > 0 ? remaining(t) : 0,
+        .seed = t->seed,
+        .progress = progress,
+        .progress_ctx = t,
+        .stop = t->stop,
+        .log = cli_log,
+    };
+    if (s == KFIT_OK && *t->stop)
+        s = kfit_fail(err, KFIT_E_INTERRUPTED, "stopped");
+    if (s == KFIT_OK && (t->seconds <= 0 || params.seconds > 0))
+        s = kfit_tune(&params, &result, err);
+    add_result(&t->total, &result);
+    kfit_judge_destroy(judge);
+    return s;
+}
+
+/* One group of traces with the same environment. */
+static enum kfit_status tune_group(struct tuning *t, const struct kfit_trace *trace, struct kfit_error *err)
+{
+    const struct kfit_trace_header *h = kfit_trace_header(trace);
+    struct kfit_target *all, *mine;
+    size_t count, skipped, n = 0;
+    char threads[16];
+    enum kfit_status s = kfit_targets_from_trace(trace, t->min_calls, &all, &count, &skipped, err);
+    if (s != KFIT_OK)
+        return s;
+    for (size_t i = 0; i < count; i++)
+        if (wants(t, &all[i].key))
+            all[n++] = all[i];
+    count = n;
+    t->targets += count;
+    if (skipped)
+        cli_say("%zu keys left out: fewer than %llu calls, or a kind that is never replaced", skipped,
+                (unsigned long long)t->min_calls);
+    mine = cli_alloc(NULL, count * sizeof *mine);
+    kfit_env_get(h->env.hard, "threads", threads, sizeof threads);
+    for (uint32_t g = 0; g < h->generic_count && g < KFIT_TRACE_GENERICS && s == KFIT_OK; g++) {
+        n = 0;
+        for (size_t i = 0; i < count; i++)
+            if (all[i].generic == g)
+                mine[n++] = all[i];
+        if (n)
+            s = tune_library(t, &h->generics[g], atoi(threads), h->env.hard, mine, n, err);
+    }
+    free(mine);
+    free(all);
+    return s;
+}
+
+struct saved {
+    const struct kfit_report_key *key;
+    double ns;
+};
+
+static int by_saved(const void *a, const void *b)
+{
+    const struct saved *x = a, *y = b;
+    return (y->ns > x->ns) - (y->ns < x->ns);
+}
+
+/* Ranked by the time it saves in what was recorded. */
+static void print_table(struct tuning *t, const struct kfit_report *r)
+{
+    struct saved *rows = cli_alloc(NULL, r->count * sizeof *rows);
+    size_t n = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct kfit_report_key *k = &r->keys[i];
+        if (k->judged && wants(t, &k->key))
+            rows[n++] = (struct saved){k, (double)k->calls * (k->before_ns - k->after_ns)};
+    }
+    qsort(rows, n, sizeof *rows, by_saved);
+    printf("%10s %9s %9s  %-19s %-9s %-14s %s\n", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]", "VERDICT", "CODE", "KEY");
+    for (size_t i = 0; i < n; i++) {
+        const struct kfit_report_key *k = rows[i].key;
+        char ratio[48];
+        printf("%10llu %9s %9s  %-19s %-9s %-14s %s\n", (unsigned long long)k->calls, cli_ns(k->before_ns),
+               cli_ns(k->after_ns), cli_ratio(k->ratio, k->lo, k->hi, ratio), kfit_verdict_str(k->verdict),
+               k->code[0] ? k->code : "-", cli_key(&k->key));
+    }
+    free(rows);
+}
+
+int cli_tune(int argc, char **argv)
+{
+    struct tuning t = {.min_calls = MIN_CALLS_DEFAULT, .terminal = isatty(STDERR_FILENO)};
+    const char *cache = NULL;
+    bool json = false;
+    struct cli_list where = {0};
+    struct cli_traces ts = {0};
+    struct kfit_error err = {0};
+    char dir[4096];
+    const struct cli_option options[] = {
+        CLI_OPTION_CACHE(&cache),
+        {"evaluations", 'n', CLI_COUNT, &t.evaluations, "N", "candidates per key (default: the search's own)"},
+        {"seconds", 's', CLI_REAL, &t.seconds, "S", "budget for everything"},
+        {"seed", 0, CLI_COUNT, &t.seed, "N", "of the search's choices and the fixed inputs (default: from the OS)"},
+        {"min-calls", 'm', CLI_COUNT, &t.min_calls, "N", "only keys called at least so often (default: 16)"},
+        {"key", 'k', CLI_EACH, &t.keys, "KEY", "only this key; may be repeated"},
+        {"generic", 0, CLI_TEXT, &t.generic_path, "PATH", "another BLAS library to beat than the recorded one"},
+        CLI_OPTION_JSON(&json),
+        {0},
+    };
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "TRACE|DIR...",
+                                  .doc = "Searches kernels for the recorded keys, most time first. Ctrl-C stops after the "
+                                         "present evaluation; the same command goes on where it stopped.",
+                                  .options = options,
+                                  .min = 1},
+              &where);
+    if (t.evaluations > 100000)
+        return cli_usage_error(argv, "--evaluations: at most 100000");
+    t.wanted = cli_alloc(NULL, t.keys.count * sizeof *t.wanted);
+    t.found = cli_alloc(NULL, t.keys.count * sizeof *t.found);
+    for (size_t i = 0; i < t.keys.count; i++) {
+        t.found[i] = false;
+        if (kfit_key_parse(t.keys.item[i], &t.wanted[i], &err) != KFIT_OK)
+            return cli_usage_error(argv, "--key: %s", SAFE(err.text));
+    }
+    if (!cli_traces_read(&ts, &where) || !cli_traces_merge(&ts))
+        return CLI_FAILED;
+    if (!ts.count)
+        return cli_fail("no traces there; make some with `kfit run -- COMMAND`");
+
+    clock_gettime(CLOCK_MONOTONIC, &t.start);
+    t.stop = cli_judging_stop();
+    cli_cache_dir(cache, dir, sizeof dir);
+    enum kfit_status s = kfit_store_open(dir, KFIT_STORE_WRITE, &t.store, &err);
+    if (s != KFIT_OK)
+        return cli_failed(dir, s, &err);
+    int rc = CLI_OK;
+    for (size_t i = 0; i < ts.groups && s != KFIT_E_INTERRUPTED; i++) {
+        err.text[0] = '\0';
+        s = tune_group(&t, ts.group[i], &err);
+        if (s == KFIT_OK)
+            continue;
+        rc = CLI_FAILED;
+        if (t.terminal)
+            fputs("\r\033[K", stderr);
+        if (s != KFIT_E_BUSY || err.text[0])
+            cli_failed(s == KFIT_E_INTERRUPTED ? NULL : "tune", s, &err);
+    }
+    for (size_t i = 0; i < t.keys.count; i++)
+        if (!t.found[i])
+            rc = cli_fail("--key %s: not in these traces with at least %llu calls", cli_key(&t.wanted[i]),
+                          (unsigned long long)t.min_calls);
+    kfit_store_close(t.store);
+
+    struct cli_outcome o;
+    struct kfit_report report;
+    if (t.targets && cli_outcome_open(&o, dir, NULL, CLI_WANT_STORE)) {
+        kfit_records_finish(&o.published); /* what was found, also where something else is published */
+        if (cli_outcome_report(&o, &ts, &report)) {
+            if (json)
+                cli_json_print(kfit_report_json(&report));
+            else
+                print_table(&t, &report);
+            kfit_report_finish(&report);
+        }
+        cli_outcome_close(&o);
+        cli_say("%u promoted, %u kept, %u without a right candidate; %u evaluations, %u taken from the store; %.0f s",
+                t.total.promoted, t.total.kept, t.total.refused_targets, t.total.evaluations, t.total.resumed,
+                t.total.seconds);
+        if (t.total.promoted)
+            cli_say("next: `kfit review`, `kfit approve --all`, each with --cache %s", cli_str(dir));
+    } else if (!t.targets) {
+        cli_say("no key was called at least %llu times; nothing to tune (see --min-calls)",
+                (unsigned long long)t.min_calls);
+    }
+    cli_traces_free(&ts);
+    return rc;
+}

@@ -1,0 +1,11 @@
+/* explain.h - a dispatcher that is only asked. */
+#ifndef CLI_EXPLAIN_H
+#define CLI_EXPLAIN_H
+
+#include "cli.h"
+#include "kfit/dispatch.h"
+
+/* A dispatcher for this cache as a process in env would make it, without a trace; NULL after a message. */
+struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation, const struct kfit_env *env);
+
+#endif

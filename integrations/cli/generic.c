@@ -1,0 +1,64 @@
+/* The BLAS as a file: how it names its functions, what it says of itself. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+/* naming, name of its configuration text, name of its thread count, integer bits */
+static const struct {
+    const char *naming, *config, *threads;
+    uint32_t int_bits;
+} kinds[] = {
+    {"cblas_%s", "openblas_get_config", "openblas_get_num_threads", 32},
+    {"scipy_cblas_%s64_", "scipy_openblas_get_config64_", "scipy_openblas_get_num_threads64_", 64},
+    {"scipy_cblas_%s", "scipy_openblas_get_config", "scipy_openblas_get_num_threads", 32},
+    {"cblas_%s64_", "openblas_get_config64_", "openblas_get_num_threads64_", 64},
+};
+static const char *const system_names[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3"};
+
+static void *symbol(void *handle, const char *pattern, const char *word)
+{
+    char name[64];
+    const char *at = strstr(pattern, "%s");
+    snprintf(name, sizeof name, "%.*s%s%s", at ? (int)(at - pattern) : (int)strlen(pattern), pattern, at ? word : "",
+             at ? at + 2 : "");
+    return dlsym(handle, name);
+}
+
+enum kfit_status cli_generic_probe(const char *path, struct kfit_generic *g, struct kfit_error *err)
+{
+    void *handle = NULL;
+    struct link_map *map;
+    char real[PATH_MAX];
+    *g = (struct kfit_generic){0};
+    if (path && !strchr(path, '/')) /* a bare name would be searched for; a file is meant */
+        path = realpath(path, real) ? real : path;
+    if (path)
+        handle = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+    for (unsigned i = 0; !path && !handle && i < sizeof system_names / sizeof *system_names; i++)
+        handle = dlopen(system_names[i], RTLD_LAZY | RTLD_LOCAL);
+    if (!handle)
+        return kfit_fail(err, KFIT_E_NOTFOUND, "%s; name one with --generic, or install libopenblas0-pthread",
+                         path ? dlerror() : "no BLAS library is installed");
+    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!symbol(handle, kinds[i].naming, "sgemm"))
+            continue;
+        void *config = dlsym(handle, kinds[i].config), *threads = dlsym(handle, kinds[i].threads);
+        char *(*get_config)(void);
+        int (*get_threads)(void);
+        memcpy(&get_config, &config, sizeof get_config);
+        memcpy(&get_threads, &threads, sizeof get_threads);
+        snprintf(g->naming, sizeof g->naming, "%s", kinds[i].naming);
+        snprintf(g->config, sizeof g->config, "%s", config ? get_config() : "unknown BLAS");
+        g->threads = threads ? get_threads() : 1;
+        g->int_bits = kinds[i].int_bits;
+        if (!dlinfo(handle, RTLD_DI_LINKMAP, &map) && realpath(map->l_name, real) && strlen(real) < sizeof g->path)
+            strcpy(g->path, real);
+        return g->path[0] ? KFIT_OK : kfit_fail(err, KFIT_E_ARG, "%s: its path is too long", map->l_name);
+    }
+    return kfit_fail(err, KFIT_E_UNSUPPORTED, "%s: has no cblas_sgemm under a name that kfit knows",
+                     path ? path : "the system's BLAS");
+}

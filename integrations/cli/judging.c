@@ -1,0 +1,50 @@
+#include <limits.h>
+#include <signal.h>
+
+#include "judging.h"
+
+enum kfit_status cli_judging_env(struct kfit_env *env, const struct kfit_generic *g, int threads,
+                                 struct kfit_error *err)
+{
+    char compiler[128];
+    enum kfit_status s = kfit_compiler_version(NULL, compiler, sizeof compiler, err);
+    if (s == KFIT_OK)
+        kfit_env_host(env, threads, g->config, compiler);
+    return s;
+}
+
+struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct kfit_env *env, uint64_t seed)
+{
+    char runner[PATH_MAX];
+    struct kfit_error err = {0};
+    struct kfit_judge *j = NULL;
+    if (!cli_find_runner(runner, sizeof runner)) {
+        cli_fail("kfit-runner is not where this program belongs; build or install kfit completely");
+        return NULL;
+    }
+    enum kfit_status s = kfit_judge_create(
+        &(struct kfit_judge_params){.runner = runner, .generic = g, .env = env, .seed = seed, .log = cli_log}, &j, &err);
+    if (s == KFIT_E_BUSY)
+        cli_fail("another tune or eval uses this device (%s); one at a time, or the times mean nothing: wait for it, or "
+                 "stop it",
+                 SAFE(err.text));
+    else if (s != KFIT_OK)
+        cli_failed("judge", s, &err);
+    return s == KFIT_OK ? j : NULL;
+}
+
+static volatile int stop;
+
+static void on_signal(int sig)
+{
+    (void)sig;
+    stop = 1;
+}
+
+const volatile int *cli_judging_stop(void)
+{
+    const struct sigaction sa = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    return &stop;
+}

@@ -1,0 +1,110 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "outcome.h"
+
+static bool bad_entries(const char *what, const struct kfit_records *r)
+{
+    if (r->bad)
+        cli_say("%s: %zu damaged entries left out, the first: %s; see `kfit cache verify`", what, r->bad,
+                SAFE(r->problem));
+    return r->bad;
+}
+
+bool cli_outcome_open(struct cli_outcome *o, const char *dir, const char *which, unsigned want)
+{
+    struct kfit_error err = {0};
+    bool images = want & CLI_WANT_IMAGES;
+    memset(o, 0, sizeof *o);
+    cli_cache_dir(dir, o->dir, sizeof o->dir);
+    enum kfit_status s =
+        kfit_store_open(o->dir, want & CLI_WANT_WRITE ? KFIT_STORE_WRITE : KFIT_STORE_READ, &o->store, &err);
+    if (s == KFIT_OK)
+        s = kfit_records_staged(&o->staged, o->store, images, &err);
+    if (s != KFIT_OK && (s != KFIT_E_NOTFOUND || want & CLI_WANT_STORE)) {
+        if (s == KFIT_E_NOTFOUND)
+            cli_fail("%s: nothing was tuned here; run `kfit tune TRACE --cache %s`", cli_str(o->dir), cli_str(o->dir));
+        else
+            cli_failed(o->dir, s, &err);
+        return false;
+    }
+    err.text[0] = '\0';
+    s = kfit_generation_open(o->dir, which, &o->generation, &err);
+    if (s == KFIT_OK)
+        s = kfit_records_published(&o->published, o->generation, images, &err);
+    if (s != KFIT_OK && (s != KFIT_E_NOTFOUND || which || want & CLI_WANT_GENERATION)) {
+        if (s == KFIT_E_NOTFOUND && !which)
+            cli_fail("%s: nothing is published here; run `kfit approve`", cli_str(o->dir));
+        else
+            cli_failed(o->dir, s, &err);
+        return false;
+    }
+    bad_entries("the store", &o->staged);
+    bad_entries("the generation", &o->published);
+    return true;
+}
+
+void cli_outcome_close(struct cli_outcome *o)
+{
+    kfit_records_finish(&o->published);
+    kfit_records_finish(&o->staged);
+    if (o->generation)
+        kfit_generation_close(o->generation);
+    if (o->store)
+        kfit_store_close(o->store);
+}
+
+bool cli_outcome_receipt(const struct cli_outcome *o, const struct kfit_record *r, struct kfit_receipt *out)
+{
+    uint8_t k[KFIT_STORE_KEY_MAX];
+    void *json;
+    size_t bytes, n = kfit_store_key(k, r->env_hard, &r->key, r->source_digest);
+    if (!o->store || kfit_store_get(o->store, KFIT_TABLE_RECEIPTS, k, n, &json, &bytes, NULL) != KFIT_OK)
+        return false;
+    bool ok = kfit_receipt_from_json(json, bytes, out, NULL) == KFIT_OK;
+    free(json);
+    return ok;
+}
+
+const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *buf)
+{
+    uint8_t key[8];
+    void *text;
+    size_t bytes;
+    buf[0] = '\0';
+    if (o->generation && kfit_generation_env(o->generation, hash, buf))
+        return buf;
+    for (int i = 0; i < 8; i++)
+        key[i] = (uint8_t)(hash >> (56 - 8 * i));
+    buf[0] = '\0';
+    if (o->store && kfit_store_get(o->store, KFIT_TABLE_ENVS, key, sizeof key, &text, &bytes, NULL) == KFIT_OK) {
+        if (bytes < KFIT_ENV_TEXT_MAX)
+            memcpy(buf, text, bytes + 1); /* the store ends it with a NUL */
+        free(text);
+    }
+    return buf;
+}
+
+bool cli_outcome_report(const struct cli_outcome *o, const struct cli_traces *ts, struct kfit_report *report)
+{
+    struct kfit_error err = {0};
+    const struct kfit_report_input in = {
+        .traces = ts->group,
+        .count = ts->groups,
+        .published = &o->published,
+        .staged = &o->staged,
+        .store = o->store,
+        .generation = o->generation ? kfit_generation_manifest(o->generation)->number : 0,
+    };
+    enum kfit_status s = kfit_report_make(&in, report, &err);
+    return s == KFIT_OK || !cli_failed("report", s, &err);
+}
+
+const char *cli_ratio(double ratio, double lo, double hi, char *buf)
+{
+    if (ratio > 0)
+        snprintf(buf, 48, "%.2f [%.2f, %.2f]", ratio, lo, hi);
+    else
+        strcpy(buf, "-");
+    return buf;
+}

@@ -1,0 +1,35 @@
+/* outcome.h - everything known of results: the published generation and the store, opened together. */
+#ifndef CLI_OUTCOME_H
+#define CLI_OUTCOME_H
+
+#include "cli.h"
+#include "kfit/receipt.h"
+#include "records.h"
+#include "report.h"
+
+struct cli_outcome {
+    char dir[4096];
+    struct kfit_store *store;           /* NULL: there is none */
+    struct kfit_generation *generation; /* NULL: nothing published */
+    struct kfit_records published, staged;
+};
+
+enum { CLI_WANT_STORE = 1, CLI_WANT_GENERATION = 2, CLI_WANT_IMAGES = 4, CLI_WANT_WRITE = 8 };
+
+/* Opens what there is in the cache directory (NULL: the default). That a part does not exist is no error unless it
+ * is wanted; that it is damaged or unsafe is one, said on stderr. which: generation, NULL for the current. */
+bool cli_outcome_open(struct cli_outcome *o, const char *dir, const char *which, unsigned want);
+void cli_outcome_close(struct cli_outcome *o);
+
+/* The receipt of a record, from the store. */
+bool cli_outcome_receipt(const struct cli_outcome *o, const struct kfit_record *r, struct kfit_receipt *out);
+/* Text of an environment hash, from generation or store; "" if neither knows it. buf holds KFIT_ENV_TEXT_MAX. */
+const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *buf);
+
+/* Report over merged traces; says what is wrong. */
+bool cli_outcome_report(const struct cli_outcome *o, const struct cli_traces *ts, struct kfit_report *report);
+
+/* "2.31 [2.20, 2.40]"; "-" if never timed. buf holds 48 bytes. */
+const char *cli_ratio(double ratio, double lo, double hi, char *buf);
+
+#endif

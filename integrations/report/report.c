@@ -1,0 +1,178 @@
+/* From traces and results to rows and shares. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "kfit/op.h"
+#include "report.h"
+
+/* A plain roofline, good enough to weigh unmeasured keys against each other: one core, one ns = 20 FLOPs or 10
+ * bytes, and the cost of a call. Scaled by the measured keys. */
+static double nominal_ns(const union kfit_key *key)
+{
+    const struct kfit_op *op = kfit_op_of(key);
+    double half = op->flops(key) / (kfit_dtype_bytes(key->gemm.type_c) == 8 ? 10 : 20), bytes = op->bytes(key) / 10;
+    return 150 + (half > bytes ? half : bytes);
+}
+
+static bool receipt_of(struct kfit_store *s, const struct kfit_record *record, struct kfit_receipt *out)
+{
+    uint8_t k[KFIT_STORE_KEY_MAX];
+    void *json;
+    size_t bytes, n = kfit_store_key(k, record->env_hard, &record->key, record->source_digest);
+    if (!s || kfit_store_get(s, KFIT_TABLE_RECEIPTS, k, n, &json, &bytes, NULL) != KFIT_OK)
+        return false;
+    bool ok = kfit_receipt_from_json(json, bytes, out, NULL) == KFIT_OK;
+    free(json);
+    return ok;
+}
+
+static void add_result(struct kfit_report_key *k, const struct kfit_record *record, bool published,
+                       struct kfit_store *store)
+{
+    struct kfit_receipt *receipt = malloc(sizeof *receipt);
+    /* What a person compares with is the generic, also where the winner had to beat an earlier winner. */
+    double scale = record->ns_generic > 0 && record->ns_incumbent > 0 ? record->ns_generic / record->ns_incumbent : 1;
+    bool won = record->kind == KFIT_RECORD_WINNER;
+    k->judged = true;
+    k->published = published;
+    k->verdict = won ? KFIT_VERDICT_PROMOTED : KFIT_VERDICT_KEPT;
+    k->ratio = record->ratio * scale;
+    k->lo = record->lo * scale;
+    k->hi = record->hi * scale;
+    k->before_ns = record->ns_generic > 0 ? record->ns_generic : record->ns_incumbent;
+    k->after_ns = won ? record->ns_candidate : k->before_ns;
+    k->measured = k->before_ns > 0;
+    if (!won && receipt && receipt_of(store, record, receipt)) {
+        snprintf(k->code, sizeof k->code, "%s", kfit_code_str(receipt->code));
+        if (receipt->verdict != KFIT_VERDICT_PROMOTED)
+            k->verdict = receipt->verdict;
+    }
+    free(receipt);
+}
+
+static struct kfit_report_key *row_for(struct kfit_report *r, size_t *room, uint64_t env, const union kfit_key *key)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->keys[i].env_hard == env && kfit_key_equal(&r->keys[i].key, key))
+            return &r->keys[i];
+    if (r->count == *room) {
+        size_t n = *room ? 2 * *room : 64;
+        struct kfit_report_key *keys = realloc(r->keys, n * sizeof *keys);
+        if (!keys)
+            return NULL;
+        r->keys = keys;
+        *room = n;
+    }
+    r->keys[r->count] = (struct kfit_report_key){.env_hard = env};
+    memcpy(&r->keys[r->count].key, key, key->h.len);
+    return &r->keys[r->count++];
+}
+
+static enum kfit_status add_trace(struct kfit_report *r, size_t *room, const struct kfit_trace *t,
+                                  struct kfit_error *err)
+{
+    const struct kfit_trace_header *h = kfit_trace_header(t);
+    uint64_t env = kfit_text_hash(h->env.hard);
+    for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++) {
+        r->unkeyed += h->unkeyed[i];
+        r->miss[i] += h->unkeyed[i];
+    }
+    for (size_t i = 0; i < kfit_trace_count(t); i++) {
+        const struct kfit_trace_slot *s = kfit_trace_at(t, i);
+        struct kfit_report_key *k = row_for(r, room, env, &s->key);
+        if (!k)
+            return kfit_fail(err, KFIT_E_NOMEM, "report: out of memory");
+        for (unsigned c = 0; c < KFIT_TRACE_REASONS; c++) {
+            k->count[c] += s->count[c];
+            r->miss[c] += s->count[c];
+        }
+        k->calls += kfit_slot_calls(s);
+        r->calls += kfit_slot_calls(s);
+    }
+    return KFIT_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int by_share(const void *a, const void *b)
+{
+    const struct kfit_report_key *x = a, *y = b;
+    if (x->share != y->share)
+        return x->share < y->share ? 1 : -1;
+    return memcmp(x->key.bytes, y->key.bytes, x->key.h.len < y->key.h.len ? x->key.h.len : y->key.h.len);
+}
+
+/* Median of measured / nominal time. */
+static double calibrate(const struct kfit_report *r)
+{
+    double *q = malloc((r->count + 1) * sizeof *q), scale = 1;
+    size_t n = 0;
+    for (size_t i = 0; q && i < r->count; i++)
+        if (r->keys[i].measured)
+            q[n++] = r->keys[i].before_ns / nominal_ns(&r->keys[i].key);
+    if (n) {
+        qsort(q, n, sizeof *q, by_value);
+        scale = q[n / 2];
+    }
+    free(q);
+    return scale;
+}
+
+enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfit_report *out, struct kfit_error *err)
+{
+    size_t room = 0;
+    enum kfit_status s = KFIT_OK;
+    struct kfit_report r = {.generation = in->generation};
+    for (size_t i = 0; i < in->count && s == KFIT_OK; i++)
+        s = add_trace(&r, &room, in->traces[i], err);
+    if (s != KFIT_OK) {
+        kfit_report_finish(&r);
+        return s;
+    }
+    for (size_t i = 0; i < r.count; i++) {
+        struct kfit_report_key *k = &r.keys[i];
+        const struct kfit_record *p = in->published ? kfit_records_find(in->published, k->env_hard, &k->key) : NULL;
+        const struct kfit_record *q = p || !in->staged ? p : kfit_records_find(in->staged, k->env_hard, &k->key);
+        if (q)
+            add_result(k, q, p != NULL, in->store);
+        r.any_measured |= k->measured;
+        r.promoted += k->judged && k->verdict == KFIT_VERDICT_PROMOTED;
+        r.kept += k->judged && k->verdict != KFIT_VERDICT_PROMOTED;
+        r.untuned += !k->judged;
+    }
+    double scale = calibrate(&r), total = 0;
+    for (size_t i = 0; i < r.count; i++) {
+        struct kfit_report_key *k = &r.keys[i];
+        k->share = (double)k->calls * (k->measured ? k->before_ns : scale * nominal_ns(&k->key));
+        if (!k->measured && r.any_measured)
+            k->before_ns = k->after_ns = scale * nominal_ns(&k->key);
+        total += k->share;
+    }
+    for (size_t i = 0; i < r.count; i++) {
+        struct kfit_report_key *k = &r.keys[i];
+        k->share = total > 0 ? k->share / total : 0;
+        if (k->judged && k->verdict == KFIT_VERDICT_PROMOTED) {
+            r.share_replaceable += k->share;
+            if (k->before_ns > 0)
+                r.gain += k->share * (1 - k->after_ns / k->before_ns);
+        }
+        if (k->calls)
+            r.share_replaced += k->share * (double)k->count[KFIT_REASON_NONE] / (double)k->calls;
+    }
+    if (r.calls + r.unkeyed)
+        r.share_known_ops = (double)r.calls / (double)(r.calls + r.unkeyed);
+    if (r.count)
+        qsort(r.keys, r.count, sizeof *r.keys, by_share);
+    *out = r;
+    return KFIT_OK;
+}
+
+void kfit_report_finish(struct kfit_report *r)
+{
+    free(r->keys);
+    *r = (struct kfit_report){0};
+}

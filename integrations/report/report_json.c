@@ -1,0 +1,76 @@
+/* report.json, version 1: see README.md. Figures are rounded to four digits: more would be noise. */
+#include <stdlib.h>
+
+#include "report.h"
+
+static void number(cJSON *o, const char *name, double v, bool known)
+{
+    char text[32];
+    if (!known) {
+        cJSON_AddNullToObject(o, name);
+        return;
+    }
+    snprintf(text, sizeof text, "%.4g", v);
+    cJSON_AddNumberToObject(o, name, atof(text));
+}
+
+static cJSON *reasons(const uint64_t count[KFIT_TRACE_REASONS])
+{
+    cJSON *o = cJSON_CreateObject();
+    for (unsigned i = 1; i < KFIT_REASON_COUNT; i++)
+        if (count[i])
+            cJSON_AddNumberToObject(o, kfit_reason_name(i), (double)count[i]);
+    return o;
+}
+
+static cJSON *row(const struct kfit_report_key *k)
+{
+    char key[KFIT_KEY_TEXT_MAX];
+    cJSON *o = cJSON_CreateObject();
+    kfit_key_format(&k->key, key, sizeof key);
+    cJSON_AddStringToObject(o, "key", key);
+    cJSON_AddNumberToObject(o, "calls", (double)k->calls);
+    cJSON_AddNumberToObject(o, "hits", (double)k->count[KFIT_REASON_NONE]);
+    number(o, "share", k->share, true);
+    number(o, "before_ns", k->before_ns, k->before_ns > 0);
+    number(o, "after_ns", k->after_ns, k->after_ns > 0);
+    number(o, "ratio", k->ratio, k->ratio > 0);
+    number(o, "lo", k->lo, k->ratio > 0);
+    number(o, "hi", k->hi, k->ratio > 0);
+    if (k->judged)
+        cJSON_AddStringToObject(o, "verdict", kfit_verdict_str(k->verdict));
+    else
+        cJSON_AddNullToObject(o, "verdict");
+    cJSON_AddStringToObject(o, "code", k->code);
+    cJSON_AddStringToObject(o, "basis", k->measured ? "measured" : "estimated");
+    cJSON_AddBoolToObject(o, "published", k->published);
+    cJSON_AddItemToObject(o, "misses", reasons(k->count));
+    if (k->near_miss[0])
+        cJSON_AddStringToObject(o, "near_miss", k->near_miss);
+    return o;
+}
+
+cJSON *kfit_report_json(const struct kfit_report *r)
+{
+    cJSON *o = cJSON_CreateObject(), *coverage = cJSON_CreateObject(), *keys = cJSON_CreateArray();
+    cJSON_AddNumberToObject(o, "version", KFIT_REPORT_VERSION);
+    if (r->generation)
+        cJSON_AddNumberToObject(o, "generation", (double)r->generation);
+    else
+        cJSON_AddNullToObject(o, "generation");
+    cJSON_AddItemToObject(o, "coverage", coverage);
+    cJSON_AddNumberToObject(coverage, "calls", (double)(r->calls + r->unkeyed));
+    cJSON_AddNumberToObject(coverage, "keys", (double)r->count);
+    cJSON_AddNumberToObject(coverage, "promoted", (double)r->promoted);
+    cJSON_AddNumberToObject(coverage, "kept", (double)r->kept);
+    cJSON_AddNumberToObject(coverage, "untuned", (double)r->untuned);
+    number(coverage, "share_known_ops", r->share_known_ops, true);
+    number(coverage, "share_replaceable", r->share_replaceable, true);
+    number(coverage, "share_replaced", r->share_replaced, true);
+    number(coverage, "gain", r->gain, true);
+    cJSON_AddItemToObject(coverage, "misses", reasons(r->miss));
+    cJSON_AddItemToObject(o, "keys", keys);
+    for (size_t i = 0; i < r->count; i++)
+        cJSON_AddItemToArray(keys, row(&r->keys[i]));
+    return o;
+}

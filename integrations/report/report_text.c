@@ -1,0 +1,96 @@
+/* The report for people: one sentence, the table, then what stays with the original and why. */
+#include "report.h"
+
+static const char *ns(double v, char buf[24])
+{
+    if (!(v > 0))
+        return "-";
+    if (v < 1e3)
+        snprintf(buf, 24, "%.0f ns", v);
+    else if (v < 1e6)
+        snprintf(buf, 24, v < 1e4 ? "%.2f us" : "%.1f us", v / 1e3);
+    else
+        snprintf(buf, 24, "%.2f ms", v / 1e6);
+    return buf;
+}
+
+static void ratio(const struct kfit_report_key *k, char buf[40])
+{
+    if (k->ratio > 0)
+        snprintf(buf, 40, "%.2f [%.2f, %.2f]", k->ratio, k->lo, k->hi);
+    else
+        snprintf(buf, 40, "-");
+}
+
+static void table(const struct kfit_report *r, FILE *to)
+{
+    bool estimates = false;
+    fprintf(to, "%6s %10s %9s %9s  %-19s %-9s %s\n", "SHARE", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]", "VERDICT",
+            "KEY");
+    for (size_t i = 0; i < r->count; i++) {
+        const struct kfit_report_key *k = &r->keys[i];
+        char before[24], after[24], quot[40], key[KFIT_KEY_TEXT_MAX];
+        kfit_key_format(&k->key, key, sizeof key);
+        ratio(k, quot);
+        estimates |= !k->measured;
+        fprintf(to, "%5.1f%% %10llu %9s %9s%s %-19s %-9s %s\n", 100 * k->share, (unsigned long long)k->calls,
+                ns(k->before_ns, before), ns(k->after_ns, after), k->measured ? " " : "~", quot,
+                k->judged ? kfit_verdict_str(k->verdict) : "untuned", key);
+    }
+    if (estimates)
+        fprintf(to, "~ estimated from FLOPs and bytes; the rest is measured\n");
+}
+
+void kfit_report_text(const struct kfit_report *r, FILE *to)
+{
+    if (!r->count) {
+        fprintf(to, "no call in known ops was recorded\n");
+        return;
+    }
+    fprintf(to, "%.0f %% of the recorded time in known ops is in calls kfit can replace; %.0f %% was replaced; ",
+            100 * r->share_replaceable, 100 * r->share_replaced);
+    if (r->gain > 0)
+        fprintf(to, "estimated gain %.0f %%\n", 100 * r->gain);
+    else
+        fprintf(to, "no gain\n");
+    if (r->generation)
+        fprintf(to, "generation %llu; ", (unsigned long long)r->generation);
+    fprintf(to, "%zu keys: %zu promoted, %zu kept, %zu untuned; %llu calls, %.0f %% of them in known ops\n\n", r->count,
+            r->promoted, r->kept, r->untuned, (unsigned long long)(r->calls + r->unkeyed), 100 * r->share_known_ops);
+    table(r, to);
+
+    bool title = false;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct kfit_report_key *k = &r->keys[i];
+        char key[KFIT_KEY_TEXT_MAX];
+        if (!k->judged || k->verdict == KFIT_VERDICT_PROMOTED)
+            continue;
+        if (!title)
+            fprintf(to, "\nThe original is kept for\n");
+        title = true;
+        kfit_key_format(&k->key, key, sizeof key);
+        fprintf(to, "  %-14s %s\n", k->code[0] ? k->code : "-", key);
+    }
+
+    title = false;
+    for (unsigned i = 1; i < KFIT_REASON_COUNT; i++) {
+        if (!r->miss[i])
+            continue;
+        if (!title)
+            fprintf(to, "\nCalls that went to the original\n");
+        title = true;
+        fprintf(to, "  %10llu  %-12s %s\n", (unsigned long long)r->miss[i], kfit_reason_name(i), kfit_reason_text(i));
+    }
+
+    title = false;
+    for (size_t i = 0; i < r->count; i++) {
+        char key[KFIT_KEY_TEXT_MAX];
+        if (!r->keys[i].near_miss[0])
+            continue;
+        if (!title)
+            fprintf(to, "\nNear misses\n");
+        title = true;
+        kfit_key_format(&r->keys[i].key, key, sizeof key);
+        fprintf(to, "  %s\n      %s\n", key, r->keys[i].near_miss);
+    }
+}
