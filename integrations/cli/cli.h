@@ -39,6 +39,7 @@ int cli_status(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_report(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
+int cli_demo(int argc, char **argv);
 extern const struct cli_command cli_trace_commands[], cli_cache_commands[];
 
 /* ---- options (options.c) ---- */
@@ -121,6 +122,7 @@ cJSON *cli_json_reasons(const uint64_t count[KFIT_TRACE_REASONS]); /* {"no_recor
 /* Files of our own installation, found relative to the running program, so that a moved tree works. */
 bool cli_find_shim(char *path, size_t size);
 bool cli_find_runner(char *path, size_t size);
+bool cli_find_demo(char *path, size_t size); /* the folder of its scripts */
 /* dir, else the default, in buf; absolute where it exists. */
 const char *cli_cache_dir(const char *dir, char *buf, size_t size);
 /* Makes path (0700) and its parents where missing; it must be writable. */
@@ -159,12 +161,9 @@ void cli_trace_totals(const struct kfit_trace *t, uint64_t count[KFIT_TRACE_REAS
 /* Pids of processes with kfit's kernels loaded and no trace file mapped: nobody can switch those off. */
 size_t cli_unreachable(int *pids, size_t max);
 
-/* ---- results (results.c): what is known of a key ---- */
+/* ---- libraries (generic.c) ---- */
 
-struct cli_generic_params {
-    const char *path; /* NULL: the system's */
-};
-/* Finds out how the library names its functions, what it says of itself, its threads. */
+/* Finds out how the library (NULL: the system's) names its functions, what it says of itself, its threads. */
 enum kfit_status cli_generic_probe(const char *path, struct kfit_generic *g, struct kfit_error *err);
 
 #endif

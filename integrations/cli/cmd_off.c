@@ -90,7 +90,7 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
         rc |= s != KFIT_OK;
     }
     int pids[PIDS_MAX];
-    size_t lost = cli_unreachable(pids, PIDS_MAX);
+    size_t lost = where.count ? 0 : cli_unreachable(pids, PIDS_MAX);
     for (size_t i = 0; i < lost; i++) {
         row(list, pids[i], "", "it has kfit kernels loaded and no trace file");
         rc |= off;

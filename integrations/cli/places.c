@@ -42,6 +42,15 @@ bool cli_find_runner(char *path, size_t size)
     return find(names, X_OK, path, size);
 }
 
+bool cli_find_demo(char *path, size_t size)
+{
+    static const char *const names[] = {"../demo/serve.py", KFIT_DATADIR "/kfit/demo/serve.py", NULL};
+    if (!find(names, R_OK, path, size))
+        return false;
+    *strrchr(path, '/') = '\0';
+    return true;
+}
+
 const char *cli_cache_dir(const char *dir, char *buf, size_t size)
 {
     char given[PATH_MAX], real[PATH_MAX];

@@ -102,7 +102,7 @@ static void add_mapped(void *ctx, int pid, const char *path)
 struct loaded {
     struct {
         int pid;
-        bool trace, kernels;
+        bool trace, kernels, library;
     } *item;
     size_t count;
 };
@@ -110,8 +110,9 @@ struct loaded {
 static void note_loaded(void *ctx, int pid, const char *path)
 {
     struct loaded *l = ctx;
-    bool trace = is_trace_name(path), kernels = !strncmp(path, "/memfd:kfit", 11);
-    if (!trace && !kernels)
+    bool trace = is_trace_name(path), kernels = !strncmp(path, "/memfd:kfit-images", 18);
+    bool library = strstr(path, "/libkfit") != NULL;
+    if (!trace && !kernels && !library)
         return;
     if (!l->count || l->item[l->count - 1].pid != pid) {
         l->item = cli_alloc(l->item, (l->count + 1) * sizeof *l->item);
@@ -120,6 +121,7 @@ static void note_loaded(void *ctx, int pid, const char *path)
     }
     l->item[l->count - 1].trace |= trace;
     l->item[l->count - 1].kernels |= kernels;
+    l->item[l->count - 1].library |= library;
 }
 
 size_t cli_unreachable(int *pids, size_t max)
@@ -128,7 +130,7 @@ size_t cli_unreachable(int *pids, size_t max)
     size_t n = 0;
     each_mapping(note_loaded, &l);
     for (size_t i = 0; i < l.count; i++)
-        if (l.item[i].kernels && !l.item[i].trace && n < max && l.item[i].pid != getpid())
+        if (l.item[i].library && l.item[i].kernels && !l.item[i].trace && n < max)
             pids[n++] = l.item[i].pid;
     free(l.item);
     return n;
