@@ -125,6 +125,94 @@ class Traces(Case):
         self.assertIn("bad.kft", err)
 
 
+class Run(Case):
+    def run_sh(self, script, *options, rc=0):
+        return self.kfit("run", "--trace", self.traces, *options, "--", "sh", "-c", script, rc=rc)
+
+    def leftovers(self):
+        return [str(p) for p in (self.dir / "runtime").rglob("*") if p.name != "kfit"]
+
+    def test_the_exit_status_is_the_commands(self):
+        self.run_sh("exit 0")
+        self.run_sh("exit 3", rc=3)
+        self.run_sh("kill -9 $$", rc=137)
+        self.run_sh("kill -15 $$", rc=143)
+        _, err = self.kfit("run", "/nonexistent", rc=127)
+        self.assertIn("/nonexistent: No such file", err)
+        self.kfit("run", "/etc/passwd", rc=126)
+        self.assertEqual(self.leftovers(), [])
+
+    def test_options_of_the_command_are_its_own(self):
+        self.assertEqual(self.kfit("run", "echo", "--mode=x", "-t")[0], "--mode=x -t\n")
+        self.assertEqual(self.kfit("run", "--", "sh", "-c", 'echo "$@"', "sh", "--help")[0], "--help\n")
+
+    def test_preloads_before_what_is_preloaded(self):
+        self.env["LD_PRELOAD"] = "libc.so.6"
+        out, _ = self.run_sh("echo $LD_PRELOAD; echo $KFIT_MODE; echo ${KFIT_CACHE-none}; echo $KFIT_LABEL", "--label=a b")
+        preload, mode, cache, label = out.splitlines()
+        self.assertRegex(preload, r"^/.*/libkfit_preload\.so:libc\.so\.6$")
+        self.assertEqual((mode, cache, label), ("record", "none", "a b"))
+        del self.env["LD_PRELOAD"]
+        out, err = self.run_sh("echo $LD_PRELOAD; echo $KFIT_MODE; echo $KFIT_CACHE", "--cache", "cache")
+        self.assertRegex(out.splitlines()[0], r"libkfit_preload\.so$")
+        self.assertEqual(out.splitlines()[1], "both")
+        self.assertIn("nothing will be replaced", err)
+
+    def test_records_on_tmpfs_and_moves_the_traces(self):
+        out, err = self.run_sh(f"echo $KFIT_TRACE; {FIXTURE} trace '' unit '{key(64)}' 100 60")
+        self.assertTrue(out.startswith(str(self.dir / "runtime/kfit/run-")))
+        (path,) = pathlib.Path(self.traces).iterdir()
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        self.assertLess(path.stat().st_blocks * 512, path.stat().st_size)
+        (k,) = json.loads(self.kfit("trace", "export", path)[0])["keys"]
+        self.assertEqual((k["key"], k["calls"]), (key(64), 100))
+        self.assertIn("1 process, 1 keys, 100 calls (60 by kfit kernels)", err)
+        self.assertEqual(self.leftovers(), [])
+
+    def test_traces_are_moved_after_sigkill(self):
+        self.kfit("run", "--trace", self.traces, FIXTURE, "kill", "", "unit", key(64), 7, 0, rc=137)
+        (row,) = json.loads(self.kfit("trace", "ls", "--json", self.traces)[0])
+        self.assertEqual(row["calls"], 7)
+        self.assertEqual(self.leftovers(), [])
+
+    def test_signals_are_forwarded(self):
+        for sig in [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT]:
+            script = "trap 'echo got; exit 9' TERM USR1 INT; echo ready; while :; do sleep 0.01; done"
+            p = self.start(KFIT, "run", "--trace", self.traces, "--", "sh", "-c", script)
+            self.assertEqual(p.stdout.readline(), "ready\n")
+            p.send_signal(sig)
+            out, err = p.communicate(timeout=60)
+            self.assertEqual((out, p.returncode), ("got\n", 9), err)
+        p = self.start(KFIT, "run", "--trace", self.traces, "--", FIXTURE, "hold", "", "unit", key(64), 7, 0,
+                       stdin=subprocess.PIPE)
+        p.stdout.readline()
+        p.terminate()
+        p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 143)
+        self.assertEqual(len(list(pathlib.Path(self.traces).iterdir())), 1)
+
+    def test_a_process_that_goes_on_keeps_its_trace(self):
+        script = f"(sleep 30 | {FIXTURE} hold '' unit '{key(64)}' 1 0 >{self.dir}/path) & " \
+                 f"while ! test -s {self.dir}/path; do sleep 0.01; done; echo $!"
+        p = self.start("setsid", KFIT, "run", "--trace", self.traces, "--", "sh", "-c", script + " >&2; exit 0")
+        p.wait(timeout=60)
+        path = pathlib.Path((self.dir / "path").read_text().strip())
+        self.assertTrue(path.exists())
+        self.assertEqual(list(pathlib.Path(self.traces).iterdir()), [])
+        (row,) = json.loads(self.kfit("trace", "ls", "--json", path.parent)[0])
+        self.assertTrue(row["alive"])
+        os.kill(row["pid"], signal.SIGKILL)
+        p.stdout.close(), p.stderr.close()
+
+    def test_where_it_cannot_write(self):
+        (self.dir / "file").write_text("")
+        _, err = self.kfit("run", "--trace", self.dir / "file/x", "true", rc=1)
+        self.assertIn("file/x: ", err)
+        self.env["XDG_RUNTIME_DIR"] = str(self.dir / "file")  # falls back to the next place
+        self.run_sh(f"{FIXTURE} trace '' unit '{key(64)}' 1 0")
+        self.assertEqual(len(list(pathlib.Path(self.traces).iterdir())), 1)
+
+
 class OffAndStatus(Case):
     def hold(self, *keys):
         p = self.start(FIXTURE, "hold", self.traces, "held", *[w for k in keys for w in k], stdin=subprocess.PIPE)
