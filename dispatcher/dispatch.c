@@ -1,9 +1,12 @@
 /* The hot path, and the life of a dispatcher: created once, reborn in every forked child. */
-#include <stdarg.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "kfit/hash.h"
 #include "internal.h"
@@ -70,8 +73,7 @@ static uint64_t epochs;
 static void decide(const struct kfit_dispatcher *d, const union kfit_key *key, uint64_t hash, struct seen *e)
 {
     const struct kfit_table_entry *t = d->state_reason ? NULL : kfit_table_find(d->table, key, hash);
-    bool scaled = key->h.op == KFIT_OP_GEMM &&
-                  (key->gemm.alpha == KFIT_SCALAR_OTHER || key->gemm.beta == KFIT_SCALAR_OTHER);
+    bool scaled = kfit_key_scaled(key);
     e->reason = d->state_reason ? (uint8_t)d->state_reason
                 : scaled        ? KFIT_REASON_FLAGS
                 : t             ? t->reason
@@ -309,17 +311,47 @@ static int threads_of(const struct kfit_env *env)
     return n;
 }
 
+/* Whether <cache_dir>/off is there; text receives its first line. A file we may not read counts. */
+static bool switched_off(const char *cache_dir, char *text, size_t size)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/off", cache_dir);
+    int fd = n > 0 && (size_t)n < sizeof path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    ssize_t got = fd >= 0 ? read(fd, text, size - 1) : 0;
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return false;
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    for (char *p = text; *p; p++)
+        if (*p < ' ' || *p > '~')
+            *p = '?';
+    return true;
+}
+
 /* Decides once what this process dispatches: its mode, a file named off, a generation. */
 static void choose(struct kfit_dispatcher *d, const struct kfit_dispatcher_params *p)
 {
+    enum kfit_reason reason;
+    struct kfit_error err = {0};
+    char text[104];
     if (d->mode == KFIT_MODE_OFF) {
         set_state(d, KFIT_REASON_OFF, "off");
     } else if (d->mode == KFIT_MODE_RECORD) {
         set_state(d, KFIT_REASON_OFF, "records only");
     } else if (!p->cache_dir) {
         set_state(d, KFIT_REASON_NO_RECORD, "records only: no cache directory is set (KFIT_CACHE)");
+    } else if (!d->device) {
+        set_state(d, KFIT_REASON_ENV, "records only: no such device as in \"%.180s\"", d->env.hard);
+    } else if (switched_off(p->cache_dir, text, sizeof text)) {
+        set_state(d, KFIT_REASON_OFF, "records only: %.100s/off says: %.100s", p->cache_dir, text);
+    } else if (kfit_table_load(&d->table, &d->info, p, d->device, &reason, &err) != KFIT_OK) {
+        set_state(d, reason, "records only: %.230s", err.text);
     } else {
-        set_state(d, KFIT_REASON_LOAD_FAILED, "records only: this build has no generation reader");
+        set_state(d, KFIT_REASON_NONE, "generation %llu: %u kernels (%u stale), %u kept, %u banned, %u not usable",
+                  (unsigned long long)d->info.generation, d->info.winners, d->info.stale, d->info.negatives,
+                  d->info.banned, d->info.failed);
     }
 }
 
@@ -383,4 +415,11 @@ void kfit_dispatcher_destroy(struct kfit_dispatcher *d)
 struct kfit_recorder *kfit_dispatcher_recorder(struct kfit_dispatcher *d)
 {
     return __atomic_load_n(&d->guard->epoch, __ATOMIC_ACQUIRE) || reborn(d) ? d->recorder : NULL;
+}
+
+size_t kfit_dispatcher_explain(struct kfit_dispatcher *d, const union kfit_key *key, char *buf, size_t size)
+{
+    bool off = is_off(d) && !d->state_reason;
+    return kfit_explain(d->table, off ? KFIT_REASON_OFF : d->state_reason,
+                        off ? "switched off by kfit off" : d->state_text, key, buf, size);
 }

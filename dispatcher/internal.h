@@ -45,9 +45,31 @@ struct kfit_table_info {
     size_t workspace[2]; /* largest, by enum kfit_ws_init */
 };
 
+/* Opens the generation, loads the images of its winners for this environment and device, applies the bans.
+ * *info is filled also on failure, as far as known. On failure *reason is what to tell each call. */
+enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info *info,
+                                 const struct kfit_dispatcher_params *params, const struct kfit_device *device,
+                                 enum kfit_reason *reason, struct kfit_error *err);
+
 /* NULL if there is none; table may be NULL. */
 const struct kfit_table_entry *kfit_table_find(const struct kfit_table *t, const union kfit_key *key, uint64_t hash);
+size_t kfit_table_count(const struct kfit_table *t);
+const struct kfit_table_entry *kfit_table_at(const struct kfit_table *t, size_t i);
+void kfit_table_key(const struct kfit_table_entry *e, union kfit_key *key);
 void kfit_table_destroy(struct kfit_table *t);
+
+/* ---- explain.c ---- */
+
+/* As kfit_dispatcher_explain, for a dispatcher in this state. */
+size_t kfit_explain(const struct kfit_table *table, enum kfit_reason state, const char *state_text,
+                    const union kfit_key *key, char *buf, size_t size);
+
+/* alpha or beta that no kernel is made for */
+static inline bool kfit_key_scaled(const union kfit_key *key)
+{
+    return key->h.op == KFIT_OP_GEMM &&
+           (key->gemm.alpha == KFIT_SCALAR_OTHER || key->gemm.beta == KFIT_SCALAR_OTHER);
+}
 
 /* ---- workspace.c: memory for kernels that need some, made beforehand ---- */
 

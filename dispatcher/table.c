@@ -1,4 +1,9 @@
-/* The table of a generation: entries in one array, found through an array of indexes twice as long. */
+/* The table of a generation: entries in one array, found through an array of indexes twice as long. Built once
+ * by one thread, then only read. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kfit/generation.h"
 #include "internal.h"
 
 struct kfit_table {
@@ -6,18 +11,196 @@ struct kfit_table {
     uint32_t mask;
     uint32_t *index; /* entry + 1; 0: none */
     struct kfit_table_entry *entries;
+    union kfit_key *far_keys; /* where a key is too long for its entry */
+    size_t far_count;
+    const struct kfit_device *device;
+    struct kfit_modules *modules;
 };
+
+enum { RECORDS_MAX = 1 << 20 };
+
+/* ---- lookup ---- */
+
+/* Where key is, or the free place where it would be. */
+static uint32_t *place(const struct kfit_table *t, const union kfit_key *key, uint64_t hash)
+{
+    uint32_t at = (uint32_t)hash & t->mask;
+    for (; t->index[at]; at = (at + 1) & t->mask) {
+        const struct kfit_table_entry *e = &t->entries[t->index[at] - 1];
+        if (e->hash == hash && kfit_short_key_equal(&e->key, e->len, key))
+            break;
+    }
+    return &t->index[at];
+}
 
 const struct kfit_table_entry *kfit_table_find(const struct kfit_table *t, const union kfit_key *key, uint64_t hash)
 {
-    if (!t)
+    uint32_t i = t ? *place(t, key, hash) : 0;
+    return i ? &t->entries[i - 1] : NULL;
+}
+
+size_t kfit_table_count(const struct kfit_table *t)
+{
+    return t ? t->count : 0;
+}
+
+const struct kfit_table_entry *kfit_table_at(const struct kfit_table *t, size_t i)
+{
+    return &t->entries[i];
+}
+
+void kfit_table_key(const struct kfit_table_entry *e, union kfit_key *key)
+{
+    memset(key, 0, sizeof *key);
+    memcpy(key->bytes, e->len <= sizeof e->key.words ? (const void *)e->key.words : e->key.far_key->bytes, e->len);
+}
+
+/* ---- making ---- */
+
+/* The entry of key, new (all zero but for the key) if there was none; NULL when there is no room. */
+static struct kfit_table_entry *enter(struct kfit_table *t, const union kfit_key *key)
+{
+    uint64_t hash = kfit_key_hash(key);
+    uint32_t *at = place(t, key, hash);
+    if (*at)
+        return &t->entries[*at - 1];
+    if (t->count == t->room)
         return NULL;
-    for (uint32_t at = (uint32_t)hash & t->mask; t->index[at]; at = (at + 1) & t->mask) {
-        const struct kfit_table_entry *e = &t->entries[t->index[at] - 1];
-        if (e->hash == hash && kfit_short_key_equal(&e->key, e->len, key))
-            return e;
+    struct kfit_table_entry *e = &t->entries[t->count++];
+    *at = (uint32_t)t->count;
+    e->hash = hash;
+    e->len = key->h.len;
+    if (e->len <= sizeof e->key.words) {
+        memcpy(e->key.words, key->bytes, e->len);
+    } else {
+        union kfit_key *far_key = &t->far_keys[t->far_count++];
+        memcpy(far_key->bytes, key->bytes, e->len);
+        e->key.far_key = far_key;
     }
-    return NULL;
+    return e;
+}
+
+/* What loading carries from record to record. */
+struct loading {
+    struct kfit_table *t;
+    struct kfit_table_info *info;
+    const struct kfit_env *env;
+    uint32_t images;
+    char problem[160]; /* the first */
+};
+
+static void fail(struct loading *l, const char *problem)
+{
+    if (!l->info->failed++)
+        snprintf(l->problem, sizeof l->problem, "%.150s", problem);
+}
+
+static int take(void *ctx, const struct kfit_record *r, const char *problem)
+{
+    struct loading *l = ctx;
+    const struct kfit_op *op = r ? kfit_op_of(&r->key) : NULL;
+    if (!op || r->op_version != op->version) {
+        fail(l, r ? "made for another version of its op" : problem);
+        return 0;
+    }
+    struct kfit_table_entry *e = enter(l->t, &r->key);
+    if (!e) {
+        fail(l, "more records than the manifest says");
+        return 0;
+    }
+    e->ratio = (float)r->ratio;
+    if (r->kind == KFIT_RECORD_NEGATIVE) {
+        e->reason = KFIT_REASON_NEGATIVE;
+        l->info->negatives++;
+        return 0;
+    }
+    struct kfit_error err = {0};
+    struct kfit_image image = {r->image, r->image_bytes, &r->plan};
+    enum kfit_status s = r->plan.workspace_bytes > KFIT_HOST_WORKSPACE_BYTES / 2
+                             ? kfit_fail(&err, KFIT_E_FULL, "%llu bytes of workspace, at most %u are given",
+                                         (unsigned long long)r->plan.workspace_bytes, KFIT_HOST_WORKSPACE_BYTES / 2)
+                             : l->t->device->add(l->t->modules, &image, op->nargs, &err);
+    if (s != KFIT_OK) {
+        e->reason = KFIT_REASON_LOAD_FAILED;
+        fail(l, err.text);
+        return 0;
+    }
+    e->kernel.nargs = l->images++; /* until sealed: which image */
+    e->stale = r->env_soft != l->env->soft_hash;
+    l->info->winners++;
+    l->info->stale += e->stale;
+    size_t *workspace = &l->info->workspace[r->plan.workspace_init];
+    if (*workspace < r->plan.workspace_bytes)
+        *workspace = r->plan.workspace_bytes;
+    return 0;
+}
+
+static enum kfit_status seal(struct kfit_table *t, uint32_t images, struct kfit_error *err)
+{
+    struct kfit_kernel *kernels = kfit_map(images * sizeof *kernels + 1);
+    if (!kernels)
+        return kfit_fail(err, KFIT_E_NOMEM, "dispatcher: no memory for %u kernels", images);
+    enum kfit_status s = t->device->seal(t->modules, kernels, err);
+    for (size_t i = 0; s == KFIT_OK && i < t->count; i++)
+        if (t->entries[i].reason == KFIT_REASON_NONE)
+            t->entries[i].kernel = kernels[t->entries[i].kernel.nargs];
+    kfit_unmap(kernels, images * sizeof *kernels + 1);
+    return s;
+}
+
+static const char blanks[] = " \t\r\n";
+
+static size_t count_words(const char *text)
+{
+    size_t n = 0;
+    for (const char *p = text; p && *(p += strspn(p, blanks)); p += strcspn(p, blanks))
+        n++;
+    return n;
+}
+
+/* A ban that cannot be read might be meant for anything: then nothing runs. */
+static enum kfit_status ban(struct kfit_table *t, const char *text, struct kfit_table_info *info,
+                            struct kfit_error *err)
+{
+    for (const char *p = text; p && *(p += strspn(p, blanks)); p += strcspn(p, blanks)) {
+        char word[KFIT_KEY_TEXT_MAX] = "";
+        union kfit_key key;
+        struct kfit_error why = {0};
+        size_t n = strcspn(p, blanks);
+        if (n < sizeof word)
+            memcpy(word, p, n);
+        if (kfit_key_parse(word, &key, &why) != KFIT_OK)
+            return kfit_fail(err, KFIT_E_FORMAT, "bans: \"%.*s\" is not a key: %.200s", (int)(n < 80 ? n : 80), p,
+                             why.text);
+        struct kfit_table_entry *e = enter(t, &key);
+        if (!e)
+            return kfit_fail(err, KFIT_E_FULL, "bans: no room");
+        info->banned += e->reason != KFIT_REASON_BANNED;
+        e->reason = KFIT_REASON_BANNED;
+    }
+    return KFIT_OK;
+}
+
+static enum kfit_status make(struct kfit_table **out, size_t room, const struct kfit_device *device,
+                             struct kfit_error *err)
+{
+    size_t index = 16;
+    while (index < 2 * room)
+        index *= 2;
+    struct kfit_table *t = kfit_map(sizeof *t);
+    *out = t;
+    if (!t)
+        goto no_memory;
+    t->room = room;
+    t->device = device;
+    t->mask = (uint32_t)(index - 1);
+    t->index = kfit_map(index * sizeof *t->index);
+    t->entries = kfit_map(room * sizeof *t->entries + 1);
+    t->far_keys = kfit_map(room * sizeof *t->far_keys + 1);
+    if (t->index && t->entries && t->far_keys)
+        return device->open(&t->modules, err);
+no_memory:
+    return kfit_fail(err, KFIT_E_NOMEM, "dispatcher: no memory for a table of %zu records", room);
 }
 
 void kfit_table_destroy(struct kfit_table *t)
@@ -25,6 +208,77 @@ void kfit_table_destroy(struct kfit_table *t)
     if (!t)
         return;
     kfit_unmap(t->index, (t->mask + (size_t)1) * sizeof *t->index);
-    kfit_unmap(t->entries, t->room * sizeof *t->entries);
+    kfit_unmap(t->entries, t->room * sizeof *t->entries + 1);
+    kfit_unmap(t->far_keys, t->room * sizeof *t->far_keys + 1);
+    t->device->unload(t->modules);
     kfit_unmap(t, sizeof *t);
+}
+
+static int first_env(void *ctx, const struct kfit_record *r, const char *problem)
+{
+    (void)problem;
+    if (r)
+        *(uint64_t *)ctx = r->env_hard;
+    return r != NULL;
+}
+
+static const struct {
+    enum kfit_status status;
+    enum kfit_reason reason;
+} reasons[] = {
+    {KFIT_E_NOTFOUND, KFIT_REASON_NO_RECORD},
+    {KFIT_E_ENV, KFIT_REASON_ENV},
+};
+
+enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info *info,
+                                 const struct kfit_dispatcher_params *p, const struct kfit_device *device,
+                                 enum kfit_reason *reason, struct kfit_error *err)
+{
+    struct kfit_generation *g = NULL;
+    struct kfit_table *t = NULL;
+    enum kfit_reason because = KFIT_REASON_LOAD_FAILED;
+    *out = NULL;
+    memset(info, 0, sizeof *info);
+    enum kfit_status s = kfit_generation_open(p->cache_dir, p->generation, &g, err);
+    if (s != KFIT_OK)
+        goto end;
+    const struct kfit_manifest *m = kfit_generation_manifest(g);
+    info->generation = m->number;
+    memcpy(info->digest, m->sha256, sizeof info->digest);
+    s = make(&t, (m->records < RECORDS_MAX ? m->records : RECORDS_MAX) + count_words(p->bans), device, err);
+    if (s != KFIT_OK)
+        goto end;
+
+    struct loading l = {.t = t, .info = info, .env = p->env};
+    s = kfit_generation_each(g, p->env->hard_hash, take, &l, err);
+    if (s == KFIT_OK && !t->count && m->records) {
+        uint64_t other = 0;
+        char text[KFIT_ENV_TEXT_MAX] = "";
+        kfit_generation_each(g, 0, first_env, &other, NULL);
+        kfit_generation_env(g, other, text);
+        s = kfit_fail(err, KFIT_E_ENV, "generation %llu is for %.180s and not for %.180s",
+                      (unsigned long long)m->number, text[0] ? text : "another environment", p->env->hard);
+    }
+    if (s == KFIT_OK)
+        s = seal(t, l.images, err);
+    if (s != KFIT_OK)
+        goto end;
+    if (l.problem[0])
+        kfit_logf(&p->log, KFIT_LOG_WARN, "generation %llu: %u records not usable, the first: %s",
+                  (unsigned long long)m->number, info->failed, l.problem);
+    s = ban(t, p->bans, info, err);
+    if (s != KFIT_OK)
+        because = KFIT_REASON_POLICY;
+end:
+    kfit_generation_close(g);
+    if (s == KFIT_OK) {
+        *out = t;
+        return s;
+    }
+    kfit_table_destroy(t);
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].status == s)
+            because = reasons[i].reason;
+    *reason = because;
+    return s;
 }

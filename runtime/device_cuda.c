@@ -18,11 +18,10 @@ struct loaded {
     struct kfit_cu_launch_config config[KFIT_LAUNCHES_MAX];
     struct kfit_cu_launch_attribute attr[KFIT_LAUNCHES_MAX][2];
     uint64_t workspace_bytes;
-    uint32_t workspace_init;
+    uint32_t workspace_init, nargs;
 };
 
 struct kfit_modules {
-    unsigned nargs;
     size_t count, room;
     struct loaded **item; /* each stays where it is: kernels point to it */
 };
@@ -94,12 +93,11 @@ static void unload(struct kfit_modules *m)
     free(m);
 }
 
-static enum kfit_status open_set(unsigned nargs, struct kfit_modules **out, struct kfit_error *err)
+static enum kfit_status open_set(struct kfit_modules **out, struct kfit_error *err)
 {
     *out = calloc(1, sizeof **out);
     if (!*out)
         return kfit_fail(err, KFIT_E_NOMEM, "cuda images: no memory");
-    (*out)->nargs = nargs;
     return KFIT_OK;
 }
 
@@ -133,7 +131,8 @@ static enum kfit_status resolve(struct loaded *l, unsigned i, const struct kfit_
     return KFIT_OK;
 }
 
-static enum kfit_status add(struct kfit_modules *m, const struct kfit_image *image, struct kfit_error *err)
+static enum kfit_status add(struct kfit_modules *m, const struct kfit_image *image, unsigned nargs,
+                            struct kfit_error *err)
 {
     const struct kfit_plan *plan = image->plan;
     if (m->count == m->room) {
@@ -147,6 +146,7 @@ static enum kfit_status add(struct kfit_modules *m, const struct kfit_image *ima
     struct loaded *l = calloc(1, sizeof *l);
     if (!l)
         return kfit_fail(err, KFIT_E_NOMEM, "cuda images: no memory");
+    l->nargs = nargs;
     l->launches = plan->launch_count;
     l->workspace_bytes = plan->workspace_bytes;
     l->workspace_init = plan->workspace_init;
@@ -171,7 +171,7 @@ static enum kfit_status seal(struct kfit_modules *m, struct kfit_kernel *kernels
     (void)err;
     for (size_t i = 0; i < m->count; i++)
         kernels[i] = (struct kfit_kernel){.entry = m->item[i], .workspace_bytes = m->item[i]->workspace_bytes,
-                                          .workspace_init = m->item[i]->workspace_init, .nargs = m->nargs};
+                                          .workspace_init = m->item[i]->workspace_init, .nargs = m->item[i]->nargs};
     return KFIT_OK;
 }
 
@@ -179,10 +179,10 @@ static enum kfit_status load(const struct kfit_image *images, size_t n, unsigned
                              struct kfit_kernel *kernels, struct kfit_error *err)
 {
     struct kfit_modules *m;
-    enum kfit_status s = open_set(nargs, &m, err);
+    enum kfit_status s = open_set(&m, err);
     *out = NULL;
     for (size_t i = 0; s == KFIT_OK && i < n; i++)
-        s = add(m, &images[i], err);
+        s = add(m, &images[i], nargs, err);
     if (s == KFIT_OK)
         s = seal(m, kernels, err);
     if (s != KFIT_OK)

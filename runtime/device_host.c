@@ -81,10 +81,10 @@ static enum kfit_status load(const struct kfit_image *images, size_t n, unsigned
                              struct kfit_kernel *kernels, struct kfit_error *err)
 {
     struct kfit_modules *m;
-    enum kfit_status s = kfit_image_set_open(nargs, &m, err);
+    enum kfit_status s = kfit_image_set_open(&m, err);
     *out = NULL;
     for (size_t i = 0; s == KFIT_OK && i < n; i++)
-        s = kfit_image_set_add(m, &images[i], err);
+        s = kfit_image_set_add(m, &images[i], nargs, err);
     if (s == KFIT_OK)
         s = kfit_image_set_seal(m, kernels, err);
     if (s != KFIT_OK) {

@@ -17,7 +17,6 @@ enum { STAGE = 256 << 10 };
 
 struct kfit_modules {
     int fd;
-    unsigned nargs;
     size_t bytes, staged, room, count;
     char *base;
     unsigned char *stage;        /* not yet written, STAGE bytes */
@@ -54,13 +53,12 @@ void kfit_image_set_close(struct kfit_modules *m)
     munmap(m, sizeof *m);
 }
 
-enum kfit_status kfit_image_set_open(unsigned nargs, struct kfit_modules **out, struct kfit_error *err)
+enum kfit_status kfit_image_set_open(struct kfit_modules **out, struct kfit_error *err)
 {
     struct kfit_modules *m = map(sizeof *m);
     *out = NULL;
     if (!m)
         return kfit_fail(err, KFIT_E_NOMEM, "host images: no memory");
-    m->nargs = nargs;
     m->room = 256;
     m->kernels = map(m->room * sizeof *m->kernels);
     m->stage = map(STAGE);
@@ -112,7 +110,8 @@ static enum kfit_status put(struct kfit_modules *m, const void *data, size_t byt
     return KFIT_OK;
 }
 
-enum kfit_status kfit_image_set_add(struct kfit_modules *m, const struct kfit_image *image, struct kfit_error *err)
+enum kfit_status kfit_image_set_add(struct kfit_modules *m, const struct kfit_image *image, unsigned nargs,
+                                    struct kfit_error *err)
 {
     const struct kfit_plan *plan = image->plan;
     if (m->base || plan->launch_count != 1 || plan->launches[0].entry_offset >= image->bytes)
@@ -135,7 +134,7 @@ enum kfit_status kfit_image_set_add(struct kfit_modules *m, const struct kfit_im
         .entry = (const void *)(uintptr_t)(m->bytes + plan->launches[0].entry_offset),
         .workspace_bytes = plan->workspace_bytes,
         .workspace_init = plan->workspace_init,
-        .nargs = m->nargs,
+        .nargs = nargs,
     };
     return put(m, image->data, image->bytes, err);
 }

@@ -47,10 +47,11 @@ struct kfit_device {
     enum kfit_status (*describe)(struct kfit_device_info *info, struct kfit_error *err);
 
     /* Loading one at a time, for images that come and go: open, then add (the image's memory and plan may go
-     * after each call; a refused image leaves the set as it was), then seal, which fills kernels[i] for the
+     * after each call; KFIT_E_FORMAT leaves the set as it was, other errors spoil it), then seal, which fills kernels[i] for the
      * i-th image added and makes all of them runnable. unload frees a set in any state. */
-    enum kfit_status (*open)(unsigned nargs, struct kfit_modules **out, struct kfit_error *err);
-    enum kfit_status (*add)(struct kfit_modules *m, const struct kfit_image *image, struct kfit_error *err);
+    enum kfit_status (*open)(struct kfit_modules **out, struct kfit_error *err);
+    enum kfit_status (*add)(struct kfit_modules *m, const struct kfit_image *image, unsigned nargs,
+                            struct kfit_error *err);
     enum kfit_status (*seal)(struct kfit_modules *m, struct kfit_kernel *kernels, struct kfit_error *err);
 
     /* The three in one. Loads n images; *out is owned by the caller, kernels[i] receives image i's kernel (valid until unload).
