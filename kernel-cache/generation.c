@@ -1,20 +1,17 @@
 #include "kfit/generation.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "copy.h"
 #include "generation_key.h"
 #include "lmdb_api.h"
 #include "manifest.h"
-#include "sha256.h"
 
 #define LENGTH_MAX (1ull << 30)
-enum { COPY_BYTES = 64 << 10 }; /* small enough to stay in the L2 cache between reading, hashing and writing */
 
 struct kfit_generation {
     struct kfit_manifest manifest;
@@ -24,56 +21,6 @@ struct kfit_generation {
     MDB_dbi dbi;
     char path[300];
 };
-
-/* Copies what `from` holds into a sealed memfd and digests the copy. */
-static enum kfit_status copy_sealed(int from, uint64_t length, const char *path, int *out, uint8_t digest[32],
-                                    struct kfit_error *err)
-{
-    enum kfit_status s = KFIT_OK;
-    struct kfit_sha256_state sha;
-    uint64_t done = 0;
-    uint8_t *buf = malloc(COPY_BYTES);
-    int fd = memfd_create("kfit-generation", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (!buf || fd < 0) {
-        s = kfit_fail(err, !buf || errno == ENOMEM ? KFIT_E_NOMEM : KFIT_E_IO, "%.300s: making a private copy: %m",
-                      path);
-        goto end;
-    }
-    kfit_sha256_init(&sha);
-    for (;;) {
-        ssize_t got = read(from, buf, COPY_BYTES);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            s = kfit_fail(err, KFIT_E_IO, "%.300s: reading: %m", path);
-            goto end;
-        }
-        done += (uint64_t)got;
-        if (!got || done > length)
-            break;
-        kfit_sha256_update(&sha, buf, (size_t)got);
-        for (ssize_t put = 0, n; put < got; put += n > 0 ? n : 0) {
-            n = write(fd, buf + put, (size_t)(got - put));
-            if (n < 0 && errno != EINTR) {
-                s = kfit_fail(err, errno == ENOSPC || errno == ENOMEM ? KFIT_E_NOMEM : KFIT_E_IO,
-                              "%.300s: making a private copy: %m", path);
-                goto end;
-            }
-        }
-    }
-    if (done != length)
-        s = kfit_fail(err, KFIT_E_FORMAT, "%.300s: changed while it was read", path);
-    else if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE))
-        s = kfit_fail(err, KFIT_E_IO, "%.300s: sealing the private copy: %m", path);
-    kfit_sha256_final(&sha, digest);
-end:
-    free(buf);
-    if (s == KFIT_OK)
-        *out = fd;
-    else if (fd >= 0)
-        close(fd);
-    return s;
-}
 
 struct search {
     const struct kfit_dir *dir;
@@ -140,7 +87,7 @@ static enum kfit_status load(const struct kfit_dir *gens, const struct kfit_mani
         s = kfit_fail(err, KFIT_E_DIGEST, "%s: %lld bytes, its manifest says %" PRIu64 "; the file is damaged", path,
                       (long long)st.st_size, m->length);
     else
-        s = copy_sealed(fd, m->length, path, copy, digest, err);
+        s = kfit_copy_sealed(fd, m->length, path, copy, digest, err);
     close(fd);
     if (s == KFIT_OK && memcmp(digest, m->sha256, sizeof digest)) {
         close(*copy);
