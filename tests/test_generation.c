@@ -558,13 +558,19 @@ static void one_publisher_at_a_time(void)
 /* A publisher killed at any moment leaves the old generation or the new one, and the next one can publish. */
 static void survives_sigkill(void)
 {
-    uint64_t last = publish(200), changed = 0;
+    struct timespec t[2];
+    publish(50);
+    clock_gettime(CLOCK_MONOTONIC, &t[0]);
+    uint64_t last = publish(50), changed = 0;
+    clock_gettime(CLOCK_MONOTONIC, &t[1]);
+    const uint64_t once_ns = (uint64_t)(t[1].tv_sec - t[0].tv_sec) * 1000000000 + (uint64_t)(t[1].tv_nsec - t[0].tv_nsec);
     for (unsigned round = 0; round < 200; round++) {
         pid_t pid = fork();
         if (!pid)
             for (;;)
-                publish(200);
-        const struct timespec pause = {0, (long)(kfit_test_random() % 12000000)};
+                publish(50);
+        const uint64_t ns = kfit_test_random() % (3 * once_ns);
+        const struct timespec pause = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
         nanosleep(&pause, NULL);
         CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
         uint64_t number;
@@ -574,7 +580,7 @@ static void survives_sigkill(void)
         CHECK(number >= last);
         changed += number - last;
         last = number;
-        opens(NULL, 200);
+        opens(NULL, 50);
     }
     CHECK_MSG(changed, "no publisher ever finished; the test does not reach its aim");
     publish(3);
