@@ -3,6 +3,9 @@
  *   cli_fixture trace DIR LABEL [KEY CALLS HITS]...   a trace of this process ("" for DIR: $KFIT_TRACE)
  *   cli_fixture kill ...                              the same, then SIGKILL to itself
  *   cli_fixture hold DIR LABEL ...                    the same, prints the path; then the control word for each line read
+ *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
+ *   cli_fixture wait CACHE KEY                        an evaluation that waits for a person
+ *   cli_fixture ban CACHE KEY
  */
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +13,9 @@
 #include <string.h>
 
 #include "kfit/env.h"
+#include "kfit/op.h"
+#include "kfit/receipt.h"
+#include "kfit/store.h"
 #include "kfit/trace.h"
 
 static int fail(const char *what, const struct kfit_error *err)
@@ -56,10 +62,103 @@ static int trace(const char *how, int argc, char **argv)
     return 0;
 }
 
+static enum kfit_status put_envs(struct kfit_store *s, const struct kfit_env *env, struct kfit_error *err)
+{
+    const struct {
+        uint64_t hash;
+        const char *text;
+    } both[] = {{env->hard_hash, env->hard}, {env->soft_hash, env->soft}};
+    enum kfit_status st = KFIT_OK;
+    for (int e = 0; e < 2 && st == KFIT_OK; e++) {
+        uint8_t key[8];
+        for (int i = 0; i < 8; i++)
+            key[i] = (uint8_t)(both[e].hash >> (56 - 8 * i));
+        st = kfit_store_put(s, KFIT_TABLE_ENVS, key, sizeof key, both[e].text, strlen(both[e].text), err);
+    }
+    return st;
+}
+
+/* The generic takes 1000 ns in all of them; the image returns at once. */
+static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, double ratio, const char *code,
+                              struct kfit_error *err)
+{
+    static struct kfit_receipt receipt;
+    struct kfit_env env;
+    struct kfit_record r = {
+        .key = *key, .kind = code ? KFIT_RECORD_NEGATIVE : KFIT_RECORD_WINNER, .op_version = kfit_op_of(key)->version,
+        .made_unix_s = 1700000000, .ns_candidate = 1000 / ratio, .ns_incumbent = 1000, .ns_generic = 1000,
+        .ratio = ratio, .lo = ratio - 0.125, .hi = ratio + 0.125, .origin = "seed:fixture",
+    };
+    kfit_env_host(&env, 1, "Fixture 1", "gcc 0");
+    r.env_hard = env.hard_hash;
+    r.env_soft = env.soft_hash;
+    memset(r.source_digest, (int)(ratio * 16), sizeof r.source_digest);
+    if (!code) {
+        r.image = "\xc3";
+        r.image_bytes = 1;
+        r.plan = (struct kfit_plan){.launch_count = 1};
+        r.plan.launches[0] = (struct kfit_launch){.entry = "kfit_main", .grid = {1, 1, 1}, .block = {1, 1, 1},
+                                                  .cluster = {1, 1, 1}};
+    }
+    receipt = (struct kfit_receipt){.key = *key, .name = "fixture", .env = env, .plan = r.plan,
+                                    .verdict = code ? KFIT_VERDICT_KEPT : KFIT_VERDICT_PROMOTED,
+                                    .code = code ? kfit_code_parse(code) : KFIT_CODE_NONE};
+    memcpy(receipt.digest, r.source_digest, sizeof receipt.digest);
+
+    uint8_t staged[KFIT_STORE_KEY_MAX], with_digest[KFIT_STORE_KEY_MAX];
+    size_t bytes = kfit_record_size(&r);
+    void *value = malloc(bytes);
+    char *json = kfit_receipt_to_json(&receipt);
+    if (!value || !json)
+        return kfit_fail(err, KFIT_E_NOMEM, "out of memory");
+    kfit_record_encode(&r, value);
+    const struct kfit_store_op ops[] = {
+        {KFIT_TABLE_STAGED, staged, kfit_store_key(staged, r.env_hard, key, NULL), value, bytes},
+        {KFIT_TABLE_RECEIPTS, with_digest, kfit_store_key(with_digest, r.env_hard, key, r.source_digest), json,
+         strlen(json)},
+    };
+    enum kfit_status st = put_envs(s, &env, err);
+    if (st == KFIT_OK)
+        st = kfit_store_apply(s, ops, 2, err);
+    free(value);
+    free(json);
+    return st;
+}
+
+static enum kfit_status wait_for_person(struct kfit_store *s, const union kfit_key *key, struct kfit_error *err)
+{
+    static struct kfit_receipt r;
+    uint8_t k[KFIT_STORE_KEY_MAX];
+    r = (struct kfit_receipt){.key = *key, .name = "too good", .verdict = KFIT_VERDICT_REVIEW,
+                              .code = KFIT_CODE_SUSPECT_ROOFLINE};
+    kfit_env_host(&r.env, 1, "Fixture 1", "gcc 0");
+    char *json = kfit_receipt_to_json(&r);
+    enum kfit_status st = kfit_store_put(s, KFIT_TABLE_EVALS, k, kfit_store_key(k, r.env.hard_hash, key, r.digest), json,
+                                         strlen(json), err);
+    free(json);
+    return st;
+}
+
+static int cache(const char *how, int argc, char **argv)
+{
+    struct kfit_error err = {0};
+    struct kfit_store *s;
+    union kfit_key key;
+    if (kfit_key_parse(argv[1], &key, &err) != KFIT_OK || kfit_store_open(argv[0], KFIT_STORE_WRITE, &s, &err) != KFIT_OK)
+        return fail("store", &err);
+    enum kfit_status st = !strcmp(how, "ban")    ? kfit_store_put(s, KFIT_TABLE_BANS, key.bytes, key.h.len, "test", 4, &err)
+                          : !strcmp(how, "wait") ? wait_for_person(s, &key, &err)
+                                                 : stage(s, &key, atof(argv[2]), argc > 3 ? argv[3] : NULL, &err);
+    kfit_store_close(s);
+    return st == KFIT_OK ? 0 : fail(how, &err);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc >= 4)
+    if (argc >= 4 && strchr("tkh", argv[1][0]))
         return trace(argv[1], argc - 2, argv + 2);
+    if (argc >= 4 && (argc >= 5 || strcmp(argv[1], "stage")))
+        return cache(argv[1], argc - 2, argv + 2);
     fprintf(stderr, "usage: see cli_fixture.c\n");
     return 2;
 }

@@ -12,7 +12,9 @@ import unittest
 
 KFIT, FIXTURE = map(os.path.abspath, sys.argv[1:3])
 KEY = "gemm/f32,f32,f32/acc=f32/m=4,n=%d,k=64/nn/lda=64,ldb=%d,ldc=%d/alpha=1,beta=0/align=16"
-COMMANDS = ["run", "trace ls", "trace merge", "trace export", "off", "on", "status"]
+COMMANDS = ["run", "trace ls", "trace merge", "trace export", "tune", "eval", "review", "approve", "rollback", "off", "on",
+            "status", "cache ls", "cache show", "cache verify", "explain", "report", "doctor", "demo"]
+GOLDEN = pathlib.Path(__file__).parent / "golden" / "report.json"
 
 
 def key(n):
@@ -278,6 +280,253 @@ class OffAndStatus(Case):
         (self.dir / "file").write_text("")
         _, err = self.kfit("off", "--cache", self.dir / "file", self.traces + "x", rc=1)
         self.assertIn("file: is not a directory", err)
+
+
+class Release(Case):
+    """A store with two winners and a negative, as tune leaves it."""
+
+    def setUp(self):
+        super().setUp()
+        self.stage(64, 2.5)
+        self.stage(128, 1.5)
+        self.stage(256, 0.5, "slow:behind")
+
+    def stage(self, n, ratio, *code):
+        self.fixture("stage", self.cache, key(n), ratio, *code)
+
+    def c(self, command, *args, rc=0):
+        return self.kfit(*command.split(), "--cache", self.cache, *args, rc=rc)
+
+    def records(self, *args):
+        return {r["key"]: r for r in json.loads(self.c("cache ls", "--json", *args)[0])}
+
+    def generation(self):
+        return (self.dir / "cache/current").read_text().split()[0]
+
+    def test_review_approve_and_what_is_left(self):
+        changes = json.loads(self.c("review", "--json")[0])["changes"]
+        self.assertEqual({(c["key"], c["change"], c["kind"]) for c in changes},
+                         {(key(64), "new", "winner"), (key(128), "new", "winner"), (key(256), "kept", "negative")})
+        out, err = self.c("review")
+        self.assertIn("2.50 [2.38, 2.62]", out)
+        self.assertIn("3 to publish, 0 published already, 0 wait", err)
+        out, _ = self.c("approve", "--all", "--note", "first\tone")
+        self.assertIn("generation 1: 2 kernels, 1 keys kept", out)
+        self.assertIn("0 to publish, 3 published already", self.c("review")[1])
+        out, _ = self.c("cache ls")
+        self.assertIn("first\\x09one", out)
+        self.assertIn("generation 1", out)
+        _, err = self.c("approve", "--all")
+        self.assertIn("nothing changes; generation 1 stays", err)
+        self.assertEqual(self.generation(), "1")
+
+    def test_one_key_at_a_time_and_min_ratio(self):
+        self.c("approve", key(128))
+        self.assertEqual(set(self.records()), {key(128)})
+        self.c("approve", "--all", "--min-ratio", "2")
+        self.assertEqual(set(self.records()), {key(64), key(128), key(256)})
+        self.stage(64, 1.75)  # tuned again, on a worse day
+        _, err = self.c("approve", "--all", "--min-ratio", "2")
+        self.assertIn("all below --min-ratio", err)
+        self.assertEqual(self.records()[key(64)]["ratio"], 2.5)
+        _, err = self.c("approve", key(512), rc=1)
+        self.assertIn("was not tuned here", err)
+
+    def test_a_staged_negative_withdraws_a_winner(self):
+        self.c("approve", "--all")
+        self.stage(64, 1.0, "slow:tie")
+        (change,) = json.loads(self.c("review", "--json")[0])["changes"]
+        self.assertEqual((change["key"], change["change"]), (key(64), "withdraws"))
+        out, _ = self.c("approve", "--all")
+        self.assertIn("generation 2: 1 kernels, 2 keys kept", out)
+        self.assertEqual(self.records()[key(64)]["kind"], "negative")
+
+    def test_banned_keys_are_left_out(self):
+        self.c("approve", "--all")
+        self.fixture("ban", self.cache, key(64))
+        out, err = self.c("approve", "--all")
+        self.assertIn("generation 2: 1 kernels, 1 keys kept", out)
+        self.assertIn("1 banned left out", err)
+        self.assertNotIn(key(64), self.records())
+        self.assertIn("nothing changes", self.c("approve", "--all")[1])
+
+    def test_rollback(self):
+        _, err = self.c("rollback", rc=1)
+        self.assertIn("cache", err)
+        self.c("approve", key(64))
+        _, err = self.c("rollback", rc=1)
+        self.assertIn("no generation before 1", err)
+        self.c("approve", key(128))
+        self.assertIn("generation 1 is current (was 2)", self.c("rollback")[0])
+        self.assertEqual(self.generation(), "1")
+        self.assertEqual(set(self.records()), {key(64)})
+        self.assertIn("generation 2 is current", self.c("rollback", "2")[0])
+        self.assertEqual(set(self.records()), {key(64), key(128)})
+        self.c("rollback", "7", rc=1)
+        self.c("rollback", "x", rc=2)
+        self.c("approve", key(256))
+        self.assertEqual(self.generation(), "3")
+
+    def test_what_waits_for_a_person_is_shown(self):
+        self.fixture("wait", self.cache, key(512))
+        out, err = self.c("review")
+        self.assertIn("suspect:beyond-roofline", out)
+        self.assertIn("1 wait for a person", err)
+        (w,) = json.loads(self.c("review", "--json")[0])["waiting"]
+        self.assertEqual((w["key"], w["code"]), (key(512), "suspect:beyond-roofline"))
+
+    def test_review_shows_shares(self):
+        self.trace((key(64), 300, 0), (key(128), 100, 0))
+        changes = {c["key"]: c for c in json.loads(self.c("review", "--json", "--trace", self.traces)[0])["changes"]}
+        self.assertAlmostEqual(changes[key(64)]["share"], 0.75)
+        self.assertNotIn("share", changes[key(256)])
+
+    def test_show_has_record_and_receipt(self):
+        self.c("approve", "--all")
+        out, _ = self.c("cache show", key(256))
+        self.assertIn("the original is kept", out)
+        self.assertIn("slow:behind", out)
+        published, staged = json.loads(self.c("cache show", "--json", key(64))[0])
+        self.assertEqual((published["set"], staged["set"]), ("published", "staged"))
+        self.assertEqual(staged["receipt"]["verdict"], "promoted")
+        _, err = self.c("cache show", key(1024), rc=1)
+        self.assertIn("neither published nor tuned", err)
+        _, err = self.c("cache show", "gemm/nonsense", rc=2)
+        self.assertIn("gemm", err)
+
+    def test_verify_explains_each_problem(self):
+        self.c("approve", key(64))
+        self.c("approve", key(128))
+        _, err = self.c("cache verify")
+        self.assertIn("2 generations", err)
+        self.assertIn("0 problems", err)
+        path = self.dir / "cache/generations/1.mdb"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.chmod(0o644)
+        path.write_bytes(data)
+        out, _ = self.c("cache verify", rc=1)
+        self.assertIn("generation 1: ", out)
+        self.assertNotIn("generation 2: ", out)
+        (p,) = json.loads(self.c("cache verify", "--json", rc=1)[0])
+        self.assertEqual(p["where"], "generation 1")
+        (self.dir / "cache/generations/2.json").unlink()
+        self.c("cache verify", rc=1)
+        (self.dir / "cache/current").write_text("9 " + "0" * 64 + "\n")
+        out, _ = self.c("cache verify", rc=1)
+        self.assertIn("current: ", out)
+
+    def test_unsafe_and_damaged_caches_are_refused_by_name(self):
+        self.c("approve", "--all")
+        store = self.dir / "cache/store"
+        data = [p for p in store.rglob("*") if p.is_file() and p.stat().st_size > 8192][0]
+        whole = data.read_bytes()
+        data.write_bytes(whole[:5000])
+        for command in ["review", "approve --all", "cache ls --staged"]:
+            _, err = self.c(command, rc=1)
+            self.assertIn("store", err)
+        self.c("cache verify", rc=1)
+        data.write_bytes(whole)
+        self.c("review")
+        (self.dir / "cache/generations/1.mdb").chmod(0o666)
+        _, err = self.c("cache ls", rc=1)
+        self.assertIn("1.mdb", err)
+
+    def test_nothing_there_says_what_to_do(self):
+        for command, words in [("review", "kfit tune"), ("approve --all", "kfit tune"), ("cache ls", "kfit approve")]:
+            _, err = self.kfit(*command.split(), "--cache", self.dir / "none", rc=1)
+            self.assertIn(words, err)
+        self.assertFalse((self.dir / "none").exists())
+        self.c("approve", rc=2)
+        self.c("approve", "--all", key(64), rc=2)
+        self.c("approve", "nonsense", rc=2)
+
+    def test_explain(self):
+        self.c("approve", "--all")
+        self.assertIn(key(64), self.c("explain", "--threads", "1", key(64))[0])
+        out, _ = self.c("explain", "--threads", "1", key(2048))
+        self.assertIn("no kernel for this key", out)
+        self.trace((key(64), 300, 0), (key(256), 100, 0))
+        rows = json.loads(self.c("explain", "--json", self.traces)[0])
+        self.assertEqual({r["key"] for r in rows}, {key(64), key(256)})
+        self.assertIn("the generic was kept", {r["key"]: r for r in rows}[key(256)]["explanation"])
+        _, err = self.c("explain", "gemm/bf17", rc=2)
+        self.assertIn("no file, and no key", err)
+
+    def test_report(self):
+        self.c("approve", "--all")
+        self.trace((key(64), 600, 600), (key(128), 200, 150), (key(256), 100, 0), (key(512), 10, 0))
+        out, _ = self.c("report", "--json=report.json", self.traces)
+        first = out.splitlines()[0]
+        self.assertRegex(first, r"^\d+ % of the recorded time in known ops is in calls kfit can replace; \d+ % was replaced; "
+                                r"estimated gain \d+ %$")
+        self.assertIn("slow:behind", out)
+        self.assertIn("no kernel for this key in the generation", out)
+        written = json.loads((self.dir / "report.json").read_text())
+        self.assertEqual(written, json.loads(self.c("report", "--json", self.traces)[0]))
+        if os.environ.get("KFIT_GOLDEN_WRITE"):
+            GOLDEN.write_text((self.dir / "report.json").read_text())
+        self.assertEqual(written, json.loads(GOLDEN.read_text()))
+        known = 600 + 200 + 100
+        shares = {k["key"]: k["share"] for k in written["keys"]}
+        self.assertAlmostEqual(shares[key(64)] / shares[key(256)], 6, places=2)
+        self.assertAlmostEqual(sum(shares.values()), 1, places=3)
+        c = written["coverage"]
+        left = 1 - shares[key(512)]
+        self.assertAlmostEqual(c["share_replaceable"], left * 800 / known, places=3)
+        self.assertAlmostEqual(c["share_replaced"], left * 750 / known, places=3)
+        self.assertAlmostEqual(c["gain"], left * (600 * 0.6 + 200 / 3) / known, places=3)
+        self.assertEqual([k["basis"] for k in written["keys"] if k["key"] == key(512)], ["estimated"])
+
+    def test_report_without_gain(self):
+        self.trace((key(256), 100, 0))
+        out, _ = self.c("report", self.traces)
+        self.assertTrue(out.splitlines()[0].endswith("; no gain"), out)
+        _, err = self.c("report", self.dir / "none", rc=1)
+        self.assertIn("none: No such file", err)
+
+
+class Judging(Case):
+    """Refusals before anything is judged; the judging itself is tested elsewhere."""
+
+    def test_eval_refuses_bad_input_by_name(self):
+        big = self.dir / "big.c"
+        big.write_bytes(b"x" * (10 << 20))
+        for args, rc, words in [
+                (["x.c"], 2, "--key"),
+                (["x.c", "--key", "gemm/nonsense"], 2, "--key: "),
+                (["x.c", "--key", key(64)], 1, "x.c: No such file"),
+                ([big, "--key", key(64)], 1, "big.c: 10485760 bytes; at most 1048576"),
+                ([self.dir, "--key", key(64)], 1, "is a directory"),
+                (["empty.c", "--key", key(64)], 1, "empty.c")]:
+            (self.dir / "empty.c").write_text("")
+            _, err = self.kfit("eval", "--cache", self.cache, *args, rc=rc)
+            self.assertIn(words, err)
+
+    def test_tune_refuses_bad_input_by_name(self):
+        path = self.trace((key(64), 100, 0))
+        for args, rc, words in [
+                (["--key", "gemm/nonsense", path], 2, "--key: "),
+                (["--evaluations", "x", path], 2, '"x" is not a whole number'),
+                (["--seconds", "nan", path], 2, '"nan"'),
+                (["missing"], 1, "missing: No such file"),
+                ([self.dir / "runtime"], 1, "no traces there")]:
+            _, err = self.kfit("tune", "--cache", self.cache, *args, rc=rc)
+            self.assertIn(words, err)
+        _, err = self.kfit("tune", "--cache", self.cache, "--min-calls", "1000", path)
+        self.assertIn("nothing to tune", err)
+
+    def test_doctor_prints_a_line_each(self):
+        p = self.start(KFIT, "doctor", "--json", "--cache", self.cache)
+        out, err = p.communicate(timeout=60)
+        checks = {c["check"]: c for c in json.loads(out)}
+        self.assertEqual(p.returncode, int(any(c["level"] == "fail" for c in checks.values())), err)
+        self.assertEqual(checks["shim"]["level"], "ok", checks["shim"])
+        self.assertEqual(checks["runner"]["level"], "ok", checks["runner"])
+        os.mkdir(self.cache, 0o777)
+        os.chmod(self.cache, 0o777)
+        out, _ = self.kfit("doctor", "--cache", self.cache, rc=1)
+        self.assertRegex(out, r"(?m)^fail cache .*mode 0777\n +it must belong to you")
 
 
 if __name__ == "__main__":

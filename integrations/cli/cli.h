@@ -49,6 +49,8 @@ struct cli_list {
     size_t count;
 };
 
+#define CLI_ANY SIZE_MAX
+
 enum cli_kind {
     CLI_FLAG,    /* bool */
     CLI_TEXT,    /* const char * */
@@ -74,7 +76,7 @@ struct cli_option { /* the list ends with an option without name */
 struct cli_usage {
     const char *args, *doc; /* "TRACE|DIR..." */
     const struct cli_option *options;
-    size_t min, max; /* number of arguments; max 0: any */
+    size_t min, max; /* number of arguments */
     bool command;    /* arguments are a command line: what follows its first word is not ours */
 };
 

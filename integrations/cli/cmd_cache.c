@@ -46,8 +46,6 @@ static int ls(int argc, char **argv)
                                   .doc = "Lists the records of a generation or of the staged set.",
                                   .options = options},
               &none);
-    if (none.count)
-        return cli_usage_error(argv, "takes no argument: \"%s\"", cli_str(none.item[0]));
     if (!cli_outcome_open(&o, cache, generation, staged ? CLI_WANT_STORE : CLI_WANT_GENERATION))
         return CLI_FAILED;
     const struct kfit_records *list = staged ? &o.staged : &o.published;
@@ -288,8 +286,6 @@ static int verify(int argc, char **argv)
                                   .doc = "Reads every generation and the whole store, and explains each problem found.",
                                   .options = options},
               &none);
-    if (none.count)
-        return cli_usage_error(argv, "takes no argument: \"%s\"", cli_str(none.item[0]));
     cli_cache_dir(cache, dir, sizeof dir);
     c.problems = json ? cJSON_CreateArray() : NULL;
     size_t n = kfit_generation_list(dir, numbers, GENERATIONS_MAX);

@@ -71,7 +71,8 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
         {off ? "reason" : NULL, 'r', CLI_TEXT, &reason, "TEXT", "why; shown by status and doctor"},
         {0},
     };
-    cli_parse(argc, argv, &(struct cli_usage){.args = "[TRACE-DIR...]", .doc = doc, .options = options}, &where);
+    cli_parse(argc, argv, &(struct cli_usage){.args = "[TRACE-DIR...]", .doc = doc, .options = options, .max = CLI_ANY},
+              &where);
     cli_cache_dir(cache, dir, sizeof dir);
     int rc = off ? write_off(dir, reason) : remove_off(dir);
     if (!cli_traces_read(&ts, &where))

@@ -87,8 +87,6 @@ int cli_review(int argc, char **argv)
                                          "person can decide about.",
                                   .options = options},
               &none);
-    if (none.count)
-        return cli_usage_error(argv, "takes no argument: \"%s\"", cli_str(none.item[0]));
     if (traces.count && (!cli_traces_read(&ts, &traces) || !cli_traces_merge(&ts)))
         return CLI_FAILED;
     if (!cli_outcome_open(&o, cache, NULL, CLI_WANT_STORE) || !cli_outcome_report(&o, &ts, &report))
@@ -226,7 +224,8 @@ int cli_approve(int argc, char **argv)
               &(struct cli_usage){.args = "KEY...",
                                   .doc = "Publishes a new generation: the current one, with the named keys (or --all) as "
                                          "they were last tuned. Servers load it when they next start.",
-                                  .options = options},
+                                  .options = options,
+                                  .max = CLI_ANY},
               &keys);
     if (all == (keys.count > 0))
         return cli_usage_error(argv, "name keys, or --all");

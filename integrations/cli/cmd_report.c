@@ -72,7 +72,8 @@ int cli_report(int argc, char **argv)
               &(struct cli_usage){.args = "[TRACE|DIR...]",
                                   .doc = "Shows what kfit means for the recorded programs. With no trace, the usual places "
                                          "are searched.",
-                                  .options = options},
+                                  .options = options,
+                                  .max = CLI_ANY},
               &where);
     if (!cli_traces_read(&ts, &where) || !cli_traces_merge(&ts))
         return CLI_FAILED;

@@ -174,6 +174,7 @@ int cli_run(int argc, char **argv)
                                          "holds. The exit status is the command's; 128 + N if signal N ended it.",
                                   .options = options,
                                   .min = 1,
+                                  .max = CLI_ANY,
                                   .command = true},
               &command);
     if (mode && !one_of(mode, modes))

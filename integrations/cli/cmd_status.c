@@ -81,7 +81,8 @@ int cli_status(int argc, char **argv)
               &(struct cli_usage){.args = "[TRACE|DIR...]",
                                   .doc = "Shows each recorded process: what kfit does there and why, hits, misses by "
                                          "reason. With no directory, the usual places are searched.",
-                                  .options = options},
+                                  .options = options,
+                                  .max = CLI_ANY},
               &where);
     int rc = cli_traces_read(&ts, &where) && !ts.unreadable ? CLI_OK : CLI_FAILED;
     cli_cache_dir(cache, dir, sizeof dir);

@@ -40,7 +40,8 @@ static int ls(int argc, char **argv)
     struct cli_list where = {0};
     struct cli_traces ts = {0};
     const struct cli_option options[] = {CLI_OPTION_JSON(&json), {0}};
-    cli_parse(argc, argv, &(struct cli_usage){.args = "[TRACE...]", .doc = where_doc, .options = options}, &where);
+    cli_parse(argc, argv, &(struct cli_usage){.args = "[TRACE...]", .doc = where_doc, .options = options,
+                                                .max = CLI_ANY}, &where);
     int rc = cli_traces_read(&ts, &where) ? CLI_OK : CLI_FAILED;
     cJSON *list = json ? cJSON_CreateArray() : NULL;
     if (!json)
@@ -113,7 +114,8 @@ static int merge(int argc, char **argv)
         {0},
     };
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "TRACE...", .doc = "Adds up traces by key.", .options = options, .min = 1},
+              &(struct cli_usage){.args = "TRACE...", .doc = "Adds up traces by key.", .options = options, .min = 1,
+                                  .max = CLI_ANY},
               &args);
     if (!path)
         return cli_usage_error(argv, "say where to write: --output FILE");
@@ -139,7 +141,8 @@ static int export(int argc, char **argv)
               &(struct cli_usage){.args = "TRACE...",
                                   .doc = "Prints traces, added up by key, as JSON.",
                                   .options = options,
-                                  .min = 1},
+                                  .min = 1,
+                                  .max = CLI_ANY},
               &args);
     if (merge_into(&args, force, &t))
         return CLI_FAILED;

@@ -217,7 +217,8 @@ int cli_tune(int argc, char **argv)
                                   .doc = "Searches kernels for the recorded keys, most time first. Ctrl-C stops after the "
                                          "present evaluation; the same command goes on where it stopped.",
                                   .options = options,
-                                  .min = 1},
+                                  .min = 1,
+                                  .max = CLI_ANY},
               &where);
     if (t.evaluations > 100000)
         return cli_usage_error(argv, "--evaluations: at most 100000");

@@ -60,7 +60,7 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_ARG:
         if (u->command)
             return ARGP_ERR_UNKNOWN; /* then argp gives all that is left at once */
-        if (u->max && p->args->count >= u->max)
+        if (p->args->count >= u->max)
             argp_error(state, "one argument too many: \"%s\"", cli_str(arg));
         cli_list_add(p->args, arg);
         return 0;

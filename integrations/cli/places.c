@@ -130,6 +130,8 @@ enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t 
         s = kfit_fail(err, KFIT_E_FULL, "%s: %lld bytes; at most %zu are read", path, (long long)st.st_size, max);
         goto out;
     }
+    if (S_ISREG(st.st_mode))
+        max = (size_t)st.st_size; /* what grows meanwhile is refused */
     buf = cli_alloc(NULL, max + 1);
     for (ssize_t got; (got = read(fd, buf + n, max + 1 - n)) != 0; n += (size_t)got) {
         if (got < 0) {

@@ -1,0 +1,364 @@
+/* kfit doctor: what this machine offers, one line each, and what to do about what is missing. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/landlock.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <seccomp.h>
+
+#include "cli.h"
+#include "kfit/compile.h"
+#include "kfit/device.h"
+
+enum level { FINE, WARN, FAIL };
+static const char *const level_names[] = {"ok", "warn", "fail"};
+
+struct line {
+    char text[600], advice[300]; /* what to do; "" if nothing */
+};
+
+struct doctor {
+    char cache[4096];
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct line *l, const char *fmt, ...)
+{
+    va_list ap;
+    size_t n = strlen(l->text);
+    va_start(ap, fmt);
+    vsnprintf(l->text + n, sizeof l->text - n, fmt, ap);
+    va_end(ap);
+}
+
+__attribute__((format(printf, 3, 4))) static enum level bad(struct line *l, enum level level, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(l->advice, sizeof l->advice, fmt, ap);
+    va_end(ap);
+    return level;
+}
+
+static enum level cpu(const struct doctor *d, struct line *l)
+{
+    struct kfit_device_info info = {0};
+    struct kfit_error err = {0};
+    (void)d;
+    if (kfit_device_host.describe(&info, &err) != KFIT_OK) {
+        say(l, "%s", err.text);
+        return bad(l, FAIL, "the host device is not usable here");
+    }
+    say(l, "%s, %s, %u CPUs, caches %llu/%llu/%llu KiB", info.model, info.arch, info.units,
+        (unsigned long long)info.l1_bytes >> 10, (unsigned long long)info.l2_bytes >> 10,
+        (unsigned long long)info.llc_bytes >> 10);
+    if (!strcmp(info.arch, "x86-64-v2"))
+        return bad(l, WARN, "no AVX2: kernels can be made, with little to gain");
+    return FINE;
+}
+
+static enum level compiler(const struct doctor *d, struct line *l)
+{
+    char version[128];
+    struct kfit_error err = {0};
+    (void)d;
+    if (kfit_compiler_version(NULL, version, sizeof version, &err) != KFIT_OK) {
+        say(l, "%s", err.text);
+        return bad(l, FAIL, "install gcc (apt-get install gcc binutils libc6-dev), or set KFIT_CC; needed by tune and eval");
+    }
+    say(l, "%s", version);
+    return FINE;
+}
+
+/* What the compiler's child really gets is known by compiling something. */
+static enum level isolation(const struct doctor *d, struct line *l)
+{
+    struct kfit_error err = {0};
+    struct kfit_candidate *c = NULL;
+    struct kfit_choice choice = {0};
+    struct kfit_built built = {0};
+    union kfit_key key;
+    (void)d;
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    say(l, abi > 0 ? "Landlock ABI %ld" : "no Landlock", abi);
+    enum kfit_status s = kfit_key_parse(
+        "gemm/f32,f32,f32/acc=f32/m=4,n=64,k=64/nn/lda=64,ldb=64,ldc=64/alpha=1,beta=0/align=16", &key, &err);
+    if (s == KFIT_OK)
+        s = kfit_candidate_parse(kfit_seeds[0].source, kfit_seeds[0].bytes, &c, &err);
+    if (s == KFIT_OK)
+        s = kfit_compile(&(struct kfit_compile_params){.candidate = c, .key = &key, .choice = &choice}, &built, &err);
+    enum level level = FINE;
+    if (s == KFIT_OK || s == KFIT_E_REFUSED) {
+        say(l, "; the compiler runs in: %s", built.isolation);
+        if (!strcmp(built.isolation, "none"))
+            level = bad(l, WARN, "a candidate could read files through the compiler; use a kernel with Landlock (5.13)");
+    } else {
+        say(l, "; a test compilation failed: %s", err.text[0] ? err.text : kfit_status_str(s));
+        level = bad(l, FAIL, "tune and eval will not work; see the compiler's line, or the container's seccomp profile");
+    }
+    kfit_built_finish(&built);
+    kfit_candidate_destroy(c);
+    return level;
+}
+
+static enum level seccomp(const struct doctor *d, struct line *l)
+{
+    const struct scmp_version *v = seccomp_version();
+    uint32_t action = SECCOMP_RET_KILL_PROCESS;
+    (void)d;
+    if (syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action)) {
+        say(l, "not available: %s", strerror(errno));
+        return bad(l, FAIL, "candidates cannot be run safely; the kernel or the container forbids seccomp");
+    }
+    say(l, "available, libseccomp %u.%u.%u", v ? v->major : 0, v ? v->minor : 0, v ? v->micro : 0);
+    return FINE;
+}
+
+/* A generation's kernels are mapped from a memfd; some systems forbid to execute those. */
+static enum level memfd(const struct doctor *d, struct line *l)
+{
+    static const unsigned char code[] = {0xb8, 0x2a, 0, 0, 0, 0xc3}; /* mov eax, 42; ret */
+    int fd = memfd_create("kfit-doctor", MFD_CLOEXEC), (*fn)(void), got = 0;
+    (void)d;
+    void *p = fd >= 0 && write(fd, code, sizeof code) == sizeof code
+                  ? mmap(NULL, sizeof code, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0)
+                  : MAP_FAILED;
+    int e = errno;
+    if (p != MAP_FAILED) {
+        memcpy(&fn, &p, sizeof fn);
+        got = fn();
+        munmap(p, sizeof code);
+    }
+    if (fd >= 0)
+        close(fd);
+    if (got == 42) {
+        say(l, "code in a memfd can be mapped and run");
+        return FINE;
+    }
+    say(l, "code in a memfd cannot be run: %s", strerror(e));
+    return bad(l, FAIL, "nothing can be replaced here; look at sysctl vm.memfd_noexec, SELinux or the container's profile");
+}
+
+static enum level lmdb(const struct doctor *d, struct line *l)
+{
+    char shim[PATH_MAX], beside[PATH_MAX + 32];
+    void *handle = NULL;
+    (void)d;
+    if (cli_find_shim(shim, sizeof shim)) {
+        snprintf(beside, sizeof beside, "%.*s/liblmdb.so.0", (int)(strrchr(shim, '/') - shim), shim);
+        handle = access(beside, R_OK) ? NULL : dlopen(beside, RTLD_LAZY);
+    }
+    if (!handle)
+        handle = dlopen("liblmdb.so.0", RTLD_LAZY);
+    void *version = handle ? dlsym(handle, "mdb_version") : NULL;
+    if (!version) {
+        say(l, "not found");
+        return bad(l, FAIL, "apt-get install liblmdb0; without it nothing is dispatched or tuned");
+    }
+    char *(*get)(int *, int *, int *);
+    Dl_info where = {0};
+    memcpy(&get, &version, sizeof get);
+    dladdr(version, &where);
+    say(l, "%s, %s", get(NULL, NULL, NULL), where.dli_fname ? where.dli_fname : "?");
+    return FINE;
+}
+
+static enum level blas(const struct doctor *d, struct line *l)
+{
+    struct kfit_generic g;
+    struct kfit_error err = {0};
+    char real[PATH_MAX];
+    (void)d;
+    enum kfit_status s = cli_generic_probe(NULL, &g, &err);
+    if (s != KFIT_OK)
+        say(l, "%s", err.text);
+    else
+        say(l, "%s, %d threads, %s", g.config, g.threads, g.path);
+    if (realpath("/etc/alternatives/libblas.so.3-x86_64-linux-gnu", real)) {
+        say(l, "; libblas.so.3 is %s", real);
+        if (strstr(real, "/blas/"))
+            return bad(l, WARN, "that is the slow reference BLAS, which Debian's numpy uses: apt-get install libopenblas0-pthread");
+    }
+    return s == KFIT_OK ? FINE : bad(l, WARN, "apt-get install libopenblas0-pthread, or use a Python with its own");
+}
+
+/* Which BLAS files numpy brings along or links, asked of the interpreter that is first in PATH. */
+static enum level numpy(const struct doctor *d, struct line *l)
+{
+    static const char script[] =
+        "python3 -c 'import numpy,glob,os;d=os.path.dirname(numpy.__file__);"
+        "print(numpy.__version__,d,*glob.glob(d+\".libs/*blas*\"),*glob.glob(d+\"/.libs/*blas*\"))' 2>/dev/null";
+    char text[512] = "";
+    (void)d;
+    FILE *f = popen(script, "re");
+    if (f) {
+        if (!fgets(text, sizeof text, f))
+            text[0] = '\0';
+        pclose(f);
+    }
+    text[strcspn(text, "\n")] = '\0';
+    say(l, "%s", text[0] ? text : "python3 here has no numpy (only needed by the demo)");
+    return FINE;
+}
+
+/* DT_NEEDED of a library, in file order, separated by spaces. */
+static bool needs(const char *path, char *out, size_t size)
+{
+    char *file = NULL;
+    size_t bytes;
+    bool ok = false;
+    out[0] = '\0';
+    if (cli_read_file(path, 64u << 20, &file, &bytes, NULL) != KFIT_OK)
+        return false;
+    const Elf64_Ehdr *e = (const void *)file;
+    if (bytes < sizeof *e || memcmp(e->e_ident, ELFMAG, SELFMAG) || e->e_ident[EI_CLASS] != ELFCLASS64 ||
+        e->e_shentsize != sizeof(Elf64_Shdr) || e->e_shoff > bytes || e->e_shnum > (bytes - e->e_shoff) / sizeof(Elf64_Shdr))
+        goto out;
+    const Elf64_Shdr *sh = (const void *)(file + e->e_shoff);
+    for (unsigned i = 0; i < e->e_shnum; i++) {
+        if (sh[i].sh_type != SHT_DYNAMIC || sh[i].sh_link >= e->e_shnum)
+            continue;
+        const Elf64_Shdr *str = &sh[sh[i].sh_link];
+        if (sh[i].sh_offset > bytes || sh[i].sh_size > bytes - sh[i].sh_offset || str->sh_offset > bytes ||
+            str->sh_size > bytes - str->sh_offset)
+            goto out;
+        const Elf64_Dyn *dyn = (const void *)(file + sh[i].sh_offset);
+        ok = true;
+        for (size_t k = 0; k < sh[i].sh_size / sizeof *dyn && dyn[k].d_tag != DT_NULL; k++) {
+            size_t at = dyn[k].d_un.d_val, used = strlen(out);
+            if (dyn[k].d_tag == DT_NEEDED && at < str->sh_size)
+                snprintf(out + used, size - used, "%s%s", used ? " " : "",
+                         cli_safe(file + str->sh_offset + at, str->sh_size - at));
+        }
+    }
+out:
+    free(file);
+    return ok;
+}
+
+static enum level shim(const struct doctor *d, struct line *l)
+{
+    char path[PATH_MAX], list[256];
+    (void)d;
+    if (!cli_find_shim(path, sizeof path)) {
+        say(l, "libkfit_preload.so not found");
+        return bad(l, FAIL, "build or install kfit completely");
+    }
+    bool ok = needs(path, list, sizeof list);
+    say(l, "%s, needs %s", path, ok ? list : "?");
+    if (!ok || strcmp(list, "libc.so.6"))
+        return bad(l, FAIL, "it must need libc.so.6 alone, or programs without its libraries will not start; build it again");
+    return FINE;
+}
+
+static enum level runner(const struct doctor *d, struct line *l)
+{
+    char path[PATH_MAX];
+    (void)d;
+    if (!cli_find_runner(path, sizeof path)) {
+        say(l, "kfit-runner not found");
+        return bad(l, FAIL, "build or install kfit completely; needed by tune and eval");
+    }
+    say(l, "%s", path);
+    return FINE;
+}
+
+static enum level trace_dir(const struct doctor *d, struct line *l)
+{
+    char dir[PATH_MAX];
+    struct kfit_error err = {0};
+    struct statvfs fs;
+    (void)d;
+    for (unsigned i = 0; cli_runtime_dir(i, dir, sizeof dir); i++) {
+        if (cli_private_dir(dir, &err) != KFIT_OK || statvfs(dir, &fs))
+            continue;
+        unsigned long long free_mib = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
+        say(l, "%s, %llu MiB free", dir, free_mib);
+        if (free_mib < 64)
+            return bad(l, WARN, "a process needs about 6 MiB; without room calls are counted in memory only, and lost");
+        return FINE;
+    }
+    say(l, "%s", err.text);
+    return bad(l, WARN, "traces will be written to a disk, which can delay calls; mount a tmpfs on /dev/shm");
+}
+
+static enum level cache_dir(const struct doctor *d, struct line *l)
+{
+    struct stat st;
+    uint64_t number;
+    struct kfit_error err = {0};
+    if (lstat(d->cache, &st)) {
+        say(l, "%s: %s", d->cache, errno == ENOENT ? "not there yet; tune makes it" : strerror(errno));
+        return errno == ENOENT ? FINE : bad(l, FAIL, "name another with --cache or KFIT_CACHE");
+    }
+    say(l, "%s, uid %u, mode %04o", d->cache, st.st_uid, st.st_mode & 07777);
+    if ((st.st_uid != geteuid() && st.st_uid) || st.st_mode & 022)
+        return bad(l, FAIL, "it must belong to you or root and be closed to other writers: chown, chmod go-w");
+    enum kfit_status s = kfit_generation_current(d->cache, &number, (uint8_t[32]){0}, &err);
+    if (s == KFIT_OK)
+        say(l, ", generation %llu", (unsigned long long)number);
+    else if (s == KFIT_E_NOTFOUND)
+        say(l, ", nothing published");
+    else
+        return bad(l, FAIL, "%.200s; see `kfit cache verify`", err.text);
+    char off[4200];
+    snprintf(off, sizeof off, "%s/off", d->cache);
+    if (!access(off, F_OK))
+        return bad(l, WARN, "kfit is switched off there; `kfit on` undoes it");
+    return FINE;
+}
+
+static const struct {
+    const char *name;
+    enum level (*fn)(const struct doctor *, struct line *);
+} checks[] = {
+    {"cpu", cpu},       {"compiler", compiler}, {"isolation", isolation}, {"seccomp", seccomp},
+    {"memfd", memfd},   {"lmdb", lmdb},         {"blas", blas},           {"numpy", numpy},
+    {"shim", shim},     {"runner", runner},     {"traces", trace_dir},    {"cache", cache_dir},
+};
+
+int cli_doctor(int argc, char **argv)
+{
+    const char *cache = NULL;
+    bool json = false;
+    struct cli_list none = {0};
+    struct doctor d;
+    const struct cli_option options[] = {CLI_OPTION_CACHE(&cache), CLI_OPTION_JSON(&json), {0}};
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "",
+                                  .doc = "Checks what kfit needs here. Exit status 1 if anything fails.",
+                                  .options = options},
+              &none);
+    cli_cache_dir(cache, d.cache, sizeof d.cache);
+    cJSON *list = json ? cJSON_CreateArray() : NULL;
+    int rc = CLI_OK;
+    for (unsigned i = 0; i < sizeof checks / sizeof *checks; i++) {
+        struct line l = {0};
+        enum level level = checks[i].fn(&d, &l);
+        if (level == FAIL)
+            rc = CLI_FAILED;
+        if (json) {
+            cJSON *o = cJSON_CreateObject();
+            cJSON_AddStringToObject(o, "check", checks[i].name);
+            cJSON_AddStringToObject(o, "level", level_names[level]);
+            cJSON_AddStringToObject(o, "text", SAFE(l.text));
+            cJSON_AddStringToObject(o, "advice", SAFE(l.advice));
+            cJSON_AddItemToArray(list, o);
+        } else {
+            printf("%-4s %-9s %s\n", level_names[level], checks[i].name, SAFE(l.text));
+            if (l.advice[0])
+                printf("               %s\n", SAFE(l.advice));
+        }
+    }
+    return json ? cli_json_print(list) | rc : rc;
+}
