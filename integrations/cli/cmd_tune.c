@@ -79,28 +79,31 @@ static void add_result(struct kfit_tune_result *to, const struct kfit_tune_resul
 }
 
 /* The targets that library number index was called for. */
-static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic *g, int threads,
-                                     const char *recorded_env, struct kfit_target *targets, size_t count,
-                                     struct kfit_error *err)
+static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic *g, const struct kfit_env *recorded,
+                                     struct kfit_target *targets, size_t count, struct kfit_error *err)
 {
     struct kfit_env env;
     struct kfit_generic library = *g;
+    char threads[16], blas[128];
     enum kfit_status s = KFIT_OK;
-    if (t->generic_path)
-        s = cli_generic_probe(t->generic_path, &library, err);
+    kfit_env_get(recorded->hard, "threads", threads, sizeof threads);
+    if (!kfit_env_get(recorded->soft, "blas", blas, sizeof blas))
+        snprintf(blas, sizeof blas, "%s", library.config);
+    if (t->generic_path && (s = cli_generic_probe(t->generic_path, &library, err)) == KFIT_OK)
+        snprintf(blas, sizeof blas, "%s", library.config);
+    library.threads = atoi(threads);
     if (s == KFIT_OK)
-        s = cli_judging_env(&env, &library, threads, err);
+        s = cli_judging_env(&env, blas, library.threads, err);
     if (s != KFIT_OK)
         return s;
-    if (strcmp(env.hard, recorded_env))
-        return kfit_fail(err, KFIT_E_ENV, "recorded on another machine: %.180s, here: %.180s; tune it there", recorded_env,
+    if (strcmp(env.hard, recorded->hard))
+        return kfit_fail(err, KFIT_E_ENV, "recorded on another machine: %.180s, here: %.180s; tune it there", recorded->hard,
                          env.hard);
-    library.threads = threads;
     struct kfit_judge *judge = cli_judging_start(&library, &env, t->seed);
     if (!judge)
         return KFIT_E_BUSY; /* said */
-    cli_say("%zu keys; generic: %s, %d thread%s (%s)", count, SAFE(library.config), threads, threads == 1 ? "" : "s",
-            SAFE(library.path));
+    cli_say("%zu keys; generic: %s, %d thread%s (%s)", count, SAFE(library.config), library.threads,
+            library.threads == 1 ? "" : "s", SAFE(library.path));
     s = kfit_targets_measure(judge, targets, count, err);
     struct kfit_tune_result result = {0};
     const struct kfit_tune_params params = {
@@ -132,7 +135,6 @@ static enum kfit_status tune_group(struct tuning *t, const struct kfit_trace *tr
     const struct kfit_trace_header *h = kfit_trace_header(trace);
     struct kfit_target *all, *mine;
     size_t count, skipped, n = 0;
-    char threads[16];
     enum kfit_status s = kfit_targets_from_trace(trace, t->min_calls, &all, &count, &skipped, err);
     if (s != KFIT_OK)
         return s;
@@ -145,14 +147,13 @@ static enum kfit_status tune_group(struct tuning *t, const struct kfit_trace *tr
         cli_say("%zu keys left out: fewer than %llu calls, or a kind that is never replaced", skipped,
                 (unsigned long long)t->min_calls);
     mine = cli_alloc(NULL, count * sizeof *mine);
-    kfit_env_get(h->env.hard, "threads", threads, sizeof threads);
     for (uint32_t g = 0; g < h->generic_count && g < KFIT_TRACE_GENERICS && s == KFIT_OK; g++) {
         n = 0;
         for (size_t i = 0; i < count; i++)
             if (all[i].generic == g)
                 mine[n++] = all[i];
         if (n)
-            s = tune_library(t, &h->generics[g], atoi(threads), h->env.hard, mine, n, err);
+            s = tune_library(t, &h->generics[g], &h->env, mine, n, err);
     }
     free(mine);
     free(all);

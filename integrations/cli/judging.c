@@ -3,13 +3,12 @@
 
 #include "judging.h"
 
-enum kfit_status cli_judging_env(struct kfit_env *env, const struct kfit_generic *g, int threads,
-                                 struct kfit_error *err)
+enum kfit_status cli_judging_env(struct kfit_env *env, const char *blas, int threads, struct kfit_error *err)
 {
     char compiler[128];
     enum kfit_status s = kfit_compiler_version(NULL, compiler, sizeof compiler, err);
     if (s == KFIT_OK)
-        kfit_env_host(env, threads, g->config, compiler);
+        kfit_env_host(env, threads, blas, compiler);
     return s;
 }
 

@@ -5,9 +5,8 @@
 #include "cli.h"
 #include "kfit/tune.h"
 
-/* The environment of measurements here for a library with so many threads. */
-enum kfit_status cli_judging_env(struct kfit_env *env, const struct kfit_generic *g, int threads,
-                                 struct kfit_error *err);
+/* The environment of measurements here: a library of that name with so many threads, and this compiler. */
+enum kfit_status cli_judging_env(struct kfit_env *env, const char *blas, int threads, struct kfit_error *err);
 /* A judge with the runner of this installation; NULL after a message (also: who holds the device). */
 struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct kfit_env *env, uint64_t seed);
 /* Becomes non-zero on the first SIGINT or SIGTERM; the second one kills. */

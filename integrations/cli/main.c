@@ -7,9 +7,16 @@
 static const struct cli_command commands[] = {
     {"run", cli_run, NULL, "run a program and record its calls, or replace them from a cache"},
     {"trace", NULL, cli_trace_commands, "what was recorded: ls, merge, export"},
+    {"review", cli_review, NULL, "what was found and is not published yet"},
+    {"approve", cli_approve, NULL, "publish it as the next generation"},
+    {"rollback", cli_rollback, NULL, "go back to an earlier generation"},
     {"off", cli_off, NULL, "stop replacing calls, now and in new processes"},
     {"on", cli_on, NULL, "undo off"},
     {"status", cli_status, NULL, "processes, live and ended, and what kfit does in them"},
+    {"cache", NULL, cli_cache_commands, "what a cache holds: ls, show, verify"},
+    {"explain", cli_explain, NULL, "what would run for a key here, and why"},
+    {"report", cli_report, NULL, "gain per key and share of time, as text or JSON"},
+    {"doctor", cli_doctor, NULL, "what this machine offers, what is missing, what to do"},
     {0},
 };
 
