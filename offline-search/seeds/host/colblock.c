@@ -48,12 +48,17 @@ KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf (*acc)[NV], lon
 /* mr x nv vectors at c; the last vector has `last` lanes. mr, nv and last are constants after inlining. */
 KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int mr, int nv, int last)
 {
-    vf acc[KS][MR][NV] = {0};
+    vf acc[KS][MR][NV];
     KFIT_UNROLL_ALL
-    for (int i = 0; i < mr && KFIT_BETA; i++) {
+    for (int i = 0; i < mr; i++) {
         KFIT_UNROLL_ALL
-        for (int j = 0; j < nv; j++)
-            acc[0][i][j] = kfit_load_n(c + i * (long)KFIT_LDC + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last);
+        for (int j = 0; j < nv; j++) {
+            const KFIT_TYPE *old = c + i * (long)KFIT_LDC + j * KFIT_VL;
+            acc[0][i][j] = KFIT_BETA ? kfit_load_n(old, j + 1 < nv ? KFIT_VL : last) : kfit_zero();
+            KFIT_UNROLL_ALL
+            for (int s = 1; s < KS; s++)
+                acc[s][i][j] = kfit_zero();
+        }
     }
     long p = 0;
     for (; p + KU <= KFIT_K; p += KU) {

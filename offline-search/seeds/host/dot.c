@@ -52,7 +52,13 @@ KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf (*acc)[NB2], in
 
 KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int mr, int nb)
 {
-    vf acc[MR][NB2] = {0};
+    vf acc[MR][NB2];
+    KFIT_UNROLL_ALL
+    for (int i = 0; i < mr; i++) {
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < NB2; j++)
+            acc[i][j] = kfit_zero();
+    }
     long p = 0;
     for (; p + KFIT_KU * KFIT_VL <= KFIT_K; p += KFIT_KU * KFIT_VL) {
         KFIT_UNROLL_ALL

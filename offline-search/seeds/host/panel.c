@@ -59,12 +59,14 @@ KFIT_INLINE void transpose(const KFIT_TYPE *b, KFIT_TYPE *to, int kc, int rows)
 KFIT_INLINE void tile(const KFIT_TYPE *a, const KFIT_TYPE *panel, KFIT_TYPE *c, int kc, int add, int mr, int nv,
                       int last)
 {
-    vf acc[MR][NV] = {0};
+    vf acc[MR][NV];
     KFIT_UNROLL_ALL
-    for (int i = 0; i < mr && add; i++) {
+    for (int i = 0; i < mr; i++) {
         KFIT_UNROLL_ALL
-        for (int j = 0; j < nv; j++)
-            acc[i][j] = kfit_load_n(c + i * (long)KFIT_LDC + j * KFIT_VL, j + 1 < nv ? KFIT_VL : last);
+        for (int j = 0; j < nv; j++) {
+            const KFIT_TYPE *old = c + i * (long)KFIT_LDC + j * KFIT_VL;
+            acc[i][j] = add ? kfit_load_n(old, j + 1 < nv ? KFIT_VL : last) : kfit_zero();
+        }
     }
     for (long p = 0; p < kc; p++) {
         vf bv[NV];

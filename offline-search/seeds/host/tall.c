@@ -60,7 +60,13 @@ KFIT_INLINE void turn(vf *v, KFIT_TYPE *c, int rows, int cols)
 /* mv vectors of rows x nr columns at c; the last vector has `last` rows. */
 KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int mv, int nr, int last)
 {
-    vf acc[MV][KFIT_VL] = {0};
+    vf acc[MV][KFIT_VL];
+    KFIT_UNROLL_ALL
+    for (int i = 0; i < mv; i++) {
+        KFIT_UNROLL_ALL
+        for (int j = 0; j < KFIT_VL; j++)
+            acc[i][j] = kfit_zero();
+    }
     long p = 0;
     for (; p + KFIT_KU <= KFIT_K; p += KFIT_KU) {
         KFIT_UNROLL_ALL
