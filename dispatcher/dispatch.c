@@ -8,12 +8,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kfit/gemm_key.h"
 #include "kfit/hash.h"
 #include "internal.h"
 
 enum {
     SEEN = KFIT_TRACE_SLOTS_DEFAULT, /* keys remembered; as many as the trace has slots */
-    NEAR = 64,                       /* keys remembered per thread */
     NO_SLOT = -1,
     SPINS = 4000,
 };
@@ -31,7 +31,7 @@ _Static_assert(sizeof(struct seen) == 64, "one cache line");
 /* Zeroed in a forked child by the kernel (MADV_WIPEONFORK), so that a child knows it is one, and so that a lock
  * held by a thread it does not have is free. */
 struct guard {
-    uint64_t epoch; /* unique in the process to one dispatcher's life; 0: not born */
+    uint32_t born; /* this process has a trace and a table of its own */
     uint32_t lock;
 };
 
@@ -58,14 +58,6 @@ struct kfit_dispatcher {
     struct kfit_env env;
     struct kfit_log log;
 };
-
-static __thread struct {
-    uint64_t epoch;
-    const struct seen *entry[NEAR];
-    struct seen spare; /* for keys that found no room */
-} near __attribute__((tls_model("initial-exec")));
-
-static uint64_t epochs;
 
 /* ---- keys seen ---- */
 
@@ -104,29 +96,33 @@ static void fill(struct kfit_dispatcher *d, const union kfit_key *key, uint64_t 
     }
 }
 
-static const struct seen *spare(struct kfit_dispatcher *d, const union kfit_key *key, uint64_t hash)
-{
-    decide(d, key, hash, &near.spare);
-    near.spare.unkeyed = KFIT_REASON_FULL;
-    return &near.spare;
-}
-
 static bool reborn(struct kfit_dispatcher *d);
 
-/* Everything but a key that this thread has just used. NULL: this process has no trace (yet), do not count. */
-__attribute__((noinline)) static const struct seen *find_far(struct kfit_dispatcher *d, const union kfit_key *key,
-                                                             uint64_t hash)
+static inline bool born(const struct kfit_dispatcher *d)
 {
-    uint64_t epoch = __atomic_load_n(&d->guard->epoch, __ATOMIC_ACQUIRE);
-    if (!epoch) {
-        if (!reborn(d))
-            return NULL;
-        epoch = __atomic_load_n(&d->guard->epoch, __ATOMIC_ACQUIRE);
-    }
-    if (near.epoch != epoch) {
-        memset(near.entry, 0, sizeof near.entry);
-        near.epoch = epoch;
-    }
+    return __atomic_load_n(&d->guard->born, __ATOMIC_ACQUIRE);
+}
+
+static inline bool ready(const struct seen *e)
+{
+    return __atomic_load_n(&e->state, __ATOMIC_ACQUIRE) == KFIT_SLOT_READY;
+}
+
+/* A key that finds no room: decided anew each time, in the caller's memory. */
+static const struct seen *decide_only(const struct kfit_dispatcher *d, const union kfit_key *key, uint64_t hash,
+                                      struct seen *spare)
+{
+    decide(d, key, hash, spare);
+    spare->unkeyed = KFIT_REASON_FULL;
+    return spare;
+}
+
+/* Everything but a key that stands where its hash says. NULL: this process has no trace (yet), do not count. */
+__attribute__((noinline)) static const struct seen *find_far(struct kfit_dispatcher *d, const union kfit_key *key,
+                                                             uint64_t hash, struct seen *spare)
+{
+    if (!born(d) && !reborn(d))
+        return NULL;
     hash += !hash; /* 0 marks an unused entry */
     for (uint32_t at = (uint32_t)hash & (SEEN - 1);; at = (at + 1) & (SEEN - 1)) {
         struct seen *e = &d->seen[at];
@@ -134,38 +130,41 @@ __attribute__((noinline)) static const struct seen *find_far(struct kfit_dispatc
         if (!have) {
             if (__atomic_fetch_add(&d->seen_used, 1, __ATOMIC_RELAXED) >= SEEN - SEEN / 8) {
                 __atomic_fetch_sub(&d->seen_used, 1, __ATOMIC_RELAXED);
-                return spare(d, key, hash);
+                return decide_only(d, key, hash, spare);
             }
             if (__atomic_compare_exchange_n(&e->hash, &have, hash, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
                 fill(d, key, hash, e);
                 __atomic_store_n(&e->state, KFIT_SLOT_READY, __ATOMIC_RELEASE);
-                return near.entry[hash % NEAR] = e;
+                return e;
             }
             __atomic_fetch_sub(&d->seen_used, 1, __ATOMIC_RELAXED);
         }
         if (have != hash)
             continue;
-        for (int spin = 0; __atomic_load_n(&e->state, __ATOMIC_ACQUIRE) != KFIT_SLOT_READY; spin++) {
+        for (int spin = 0; !ready(e); spin++) {
             if (spin == SPINS) { /* its thread was stopped half-way: do without */
                 __atomic_fetch_add(&d->header->slots_busy, 1, __ATOMIC_RELAXED);
-                return spare(d, key, hash);
+                return decide_only(d, key, hash, spare);
             }
             __builtin_ia32_pause();
         }
         if (kfit_short_key_equal(&e->key, e->len, key))
-            return near.entry[hash % NEAR] = e;
+            return e;
     }
 }
 
-static inline const struct seen *find(struct kfit_dispatcher *d, const union kfit_key *key)
+/* The trace slot is most likely at the same place of its table: both are fetched at once. */
+__attribute__((always_inline)) static inline const struct seen *find(struct kfit_dispatcher *d, const union kfit_key *key, struct seen *spare)
 {
     uint64_t hash = kfit_key_hash_inline(key);
-    if (__builtin_expect(near.epoch == __atomic_load_n(&d->guard->epoch, __ATOMIC_ACQUIRE), 1)) {
-        const struct seen *e = near.entry[hash % NEAR];
-        if (e && e->hash == hash && kfit_short_key_equal(&e->key, e->len, key))
+    if (__builtin_expect(born(d), 1)) {
+        const struct seen *e = &d->seen[hash & (SEEN - 1)];
+        __builtin_prefetch(&d->slots[hash & (SEEN - 1)].count, 1);
+        if (__atomic_load_n(&e->hash, __ATOMIC_RELAXED) == hash && ready(e) &&
+            kfit_short_key_equal(&e->key, e->len, key))
             return e;
     }
-    return find_far(d, key, hash);
+    return find_far(d, key, hash, spare);
 }
 
 static inline bool is_off(const struct kfit_dispatcher *d)
@@ -183,7 +182,8 @@ static inline void count(struct kfit_dispatcher *d, const struct seen *e, unsign
 
 struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_key *key)
 {
-    const struct seen *e = find(d, key);
+    struct seen spare;
+    const struct seen *e = find(d, key, &spare);
     if (!e)
         return (struct kfit_decision){NULL, NULL, KFIT_REASON_OFF};
     unsigned reason = is_off(d) ? KFIT_REASON_OFF : e->reason;
@@ -194,7 +194,7 @@ struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_k
 
 void kfit_dispatch_unkeyed(struct kfit_dispatcher *d, enum kfit_reason reason)
 {
-    if (__atomic_load_n(&d->guard->epoch, __ATOMIC_ACQUIRE) || reborn(d))
+    if (born(d) || reborn(d))
         __atomic_fetch_add(&d->header->unkeyed[reason], 1, __ATOMIC_RELAXED);
 }
 
@@ -203,11 +203,12 @@ enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit
 {
     union kfit_key key;
     const void *args[3];
-    if (!kfit_gemm_key_fill(call, &key, args)) {
+    if (!kfit_gemm_key_fill_inline(call, &key, args)) {
         kfit_dispatch_unkeyed(d, KFIT_REASON_FLAGS);
         return KFIT_REASON_FLAGS;
     }
-    const struct seen *e = find(d, &key);
+    struct seen spare;
+    const struct seen *e = find(d, &key, &spare);
     if (!e)
         return KFIT_REASON_OFF;
 
@@ -273,7 +274,7 @@ static enum kfit_status be_born(struct kfit_dispatcher *d, struct kfit_error *er
     d->far_keys = far_keys;
     d->seen_used = d->far_used = 0;
     d->workspaces = w;
-    __atomic_store_n(&d->guard->epoch, __atomic_add_fetch(&epochs, 1, __ATOMIC_RELAXED), __ATOMIC_RELEASE);
+    __atomic_store_n(&d->guard->born, 1, __ATOMIC_RELEASE);
     return KFIT_OK;
 }
 
@@ -282,7 +283,7 @@ static enum kfit_status be_born(struct kfit_dispatcher *d, struct kfit_error *er
 static bool reborn(struct kfit_dispatcher *d)
 {
     if (__atomic_exchange_n(&d->guard->lock, 1, __ATOMIC_ACQUIRE))
-        return __atomic_load_n(&d->guard->epoch, __ATOMIC_ACQUIRE) != 0;
+        return born(d);
     struct kfit_recorder *parents = d->recorder;
     if (be_born(d, NULL) != KFIT_OK)
         return false;
@@ -401,7 +402,7 @@ void kfit_dispatcher_destroy(struct kfit_dispatcher *d)
 {
     if (!d)
         return;
-    if (d->recorder && !__atomic_load_n(&d->guard->epoch, __ATOMIC_ACQUIRE))
+    if (d->recorder && !born(d))
         kfit_recorder_abandon(d->recorder); /* the parent's file has not ended */
     kfit_recorder_destroy(d->recorder);
     kfit_unmap(d->seen, SEEN * sizeof *d->seen);
@@ -414,7 +415,7 @@ void kfit_dispatcher_destroy(struct kfit_dispatcher *d)
 
 struct kfit_recorder *kfit_dispatcher_recorder(struct kfit_dispatcher *d)
 {
-    return __atomic_load_n(&d->guard->epoch, __ATOMIC_ACQUIRE) || reborn(d) ? d->recorder : NULL;
+    return born(d) || reborn(d) ? d->recorder : NULL;
 }
 
 size_t kfit_dispatcher_explain(struct kfit_dispatcher *d, const union kfit_key *key, char *buf, size_t size)

@@ -14,7 +14,11 @@ static inline bool kfit_short_key_equal(const union kfit_short_key *s, unsigned 
 {
     if (len != key->h.len)
         return false;
-    const uint64_t *w = len <= sizeof s->words ? s->words : s->far_key->words;
+    if (__builtin_expect(len == sizeof s->words, 1)) { /* the usual length, without a loop */
+        const uint64_t *a = s->words, *b = key->words;
+        return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]));
+    }
+    const uint64_t *w = len < sizeof s->words ? s->words : s->far_key->words;
     uint64_t diff = 0;
     for (unsigned i = 0; i < len / 8; i++)
         diff |= w[i] ^ key->words[i];

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "kfit/gemm_key.h"
 #include "number.h"
 #include "ops.h"
 
@@ -275,41 +276,7 @@ const struct kfit_op kfit_op_gemm = {
 
 /* ---- from a call ---- */
 
-static uint8_t scalar_class(double v)
-{
-    return v == 0 ? KFIT_SCALAR_ZERO : v == 1 ? KFIT_SCALAR_ONE : KFIT_SCALAR_OTHER;
-}
-
 bool kfit_gemm_key_fill(const struct kfit_gemm_call *call, union kfit_key *key, const void *args[3])
 {
-    struct kfit_gemm_key *g = &key->gemm;
-    bool swap = call->col_major; /* C^T = op(B)^T op(A)^T: the same memory, read row-major */
-    int64_t m = swap ? call->n : call->m, n = swap ? call->m : call->n, k = call->k;
-    int64_t lda = swap ? call->ldb : call->lda, ldb = swap ? call->lda : call->ldb, ldc = call->ldc;
-    bool ta = swap ? call->tb : call->ta, tb = swap ? call->ta : call->tb;
-    const void *a = swap ? call->b : call->a, *b = swap ? call->a : call->b;
-    if (m < 1 || n < 1 || k < 1 || lda < (ta ? m : k) || ldb < (tb ? k : n) || ldc < n || m > INT32_MAX ||
-        n > INT32_MAX || k > INT32_MAX || lda > INT32_MAX || ldb > INT32_MAX || ldc > INT32_MAX)
-        return false;
-    unsigned size = call->type == KFIT_F64 ? 8 : 4;
-    uintptr_t bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)call->c | (uintptr_t)((lda | ldb | ldc) * size) | 16;
-    memset(key, 0, KFIT_GEMM_KEY_BYTES);
-    g->len = KFIT_GEMM_KEY_BYTES;
-    g->op = KFIT_OP_GEMM;
-    g->ta = ta;
-    g->tb = tb;
-    g->type_a = g->type_b = g->type_c = g->type_acc = (uint8_t)call->type;
-    g->alpha = scalar_class(call->alpha);
-    g->beta = scalar_class(call->beta);
-    g->align = (uint8_t)(bits & -bits);
-    g->m = (int32_t)m;
-    g->n = (int32_t)n;
-    g->k = (int32_t)k;
-    g->lda = (int32_t)lda;
-    g->ldb = (int32_t)ldb;
-    g->ldc = (int32_t)ldc;
-    args[0] = a;
-    args[1] = b;
-    args[2] = call->c;
-    return true;
+    return kfit_gemm_key_fill_inline(call, key, args);
 }

@@ -15,6 +15,7 @@
 #endif
 
 #include "kfit/dispatch.h"
+#include "kfit/gemm_key.h"
 #include "kfit/generation.h"
 
 enum { KEYS = 10000, IMAGE_BYTES = 1500, ROUNDS = 15, CALLS = 200000, SIDE = 22 };
@@ -58,7 +59,7 @@ static void fill(const struct shape *s, union kfit_key *key)
     const struct kfit_gemm_call call = {.type = KFIT_F32, .m = s->m, .n = s->n, .k = s->k, .lda = s->k, .ldb = s->n,
                                         .ldc = s->n, .alpha = 1, .a = a, .b = b, .c = c};
     const void *args[3];
-    kfit_gemm_key_fill(&call, key, args);
+    kfit_gemm_key_fill_inline(&call, key, args);
 }
 
 /* ---- the two contestants: ns per lookup over order[], which holds `keys` different shapes ---- */

@@ -1,7 +1,7 @@
 /* kfit/dispatch.h - which kernel for this key? Exact shape or the original.
  *
- * A dispatcher has an immutable table built from one generation (or none), a grow-only table of the keys seen,
- * which points to their trace slots, and a small cache per thread. The hot path takes no lock, makes no system
+ * A dispatcher has an immutable table built from one generation (or none), and a grow-only table of the keys
+ * seen, one cache line each, which says what to do and where to count. The hot path takes no lock, makes no system
  * call and allocates nothing. It is created lazily and lives until exit. The first call in a forked child gives
  * the child a trace file and a table of seen keys of its own; generation and images are shared, copy on write.
  */
