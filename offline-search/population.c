@@ -16,10 +16,12 @@ static unsigned below(struct population *p, unsigned n)
     return (unsigned)(next_random(p) % n);
 }
 
-/* Parents: the better of two drawn at random, so that a lead is followed but not exclusively. */
+/* Parents: the best, or the better of two drawn at random, so that a lead is followed but not exclusively. */
 static int tournament(struct population *p)
 {
     int best = -1;
+    if (below(p, 2))
+        return p->best;
     for (unsigned i = 0; i < 2; i++) {
         int c = (int)below(p, p->count);
         if (p->all[c].fitness > 0 && (best < 0 || p->all[c].fitness > p->all[best].fitness))
@@ -60,7 +62,32 @@ static bool transplant(struct population *p, struct proposal *c)
     return true;
 }
 
-/* One knob of a good parent, mostly to a neighbouring value. */
+/* The index whose value is `steps` ranks above (below, if negative) that of `at`: files list values best first, but
+ * neighbours are neighbours by size. Stops at the ends. */
+static uint8_t step_by_rank(const struct kfit_knob *k, unsigned at, int steps)
+{
+    for (; steps; steps += steps > 0 ? -1 : 1) {
+        unsigned next = at;
+        for (unsigned i = 0; i < k->count; i++) {
+            bool beyond = steps > 0 ? k->values[i] > k->values[at] : k->values[i] < k->values[at];
+            bool nearer = next == at || (steps > 0 ? k->values[i] < k->values[next] : k->values[i] > k->values[next]);
+            if (beyond && nearer)
+                next = i;
+        }
+        at = next;
+    }
+    return (uint8_t)at;
+}
+
+static int rank(const struct kfit_knob *k, unsigned at)
+{
+    int n = 0;
+    for (unsigned i = 0; i < k->count; i++)
+        n += k->values[i] < k->values[at];
+    return n;
+}
+
+/* One or two knobs of a good parent, mostly to a neighbouring value. */
 static bool mutate(struct population *p, struct proposal *c)
 {
     int parent = tournament(p);
@@ -73,11 +100,31 @@ static bool mutate(struct population *p, struct proposal *c)
     c->candidate = p->all[parent].candidate;
     c->choice = p->all[parent].choice;
     c->parents[0] = parent;
-    for (unsigned changes = 1 + (below(p, 4) == 0); changes; changes--) {
-        unsigned i = below(p, n), count = knobs[i].count, at = c->choice.index[i];
-        unsigned step = below(p, 3) ? (below(p, 2) ? 1 : count - 1) : below(p, count);
-        c->choice.index[i] = (uint8_t)((at + step) % count);
+    for (unsigned changes = 1 + (below(p, 3) == 0); changes; changes--) {
+        static const int steps[] = {1, -1, 2, -2};
+        unsigned i = below(p, n), kind = below(p, 5);
+        c->choice.index[i] = kind < 4 ? step_by_rank(&knobs[i], c->choice.index[i], steps[kind])
+                                      : (uint8_t)below(p, knobs[i].count);
     }
+    return true;
+}
+
+/* The step from the best's parent to the best, once more. */
+static bool follow(struct population *p, struct proposal *c)
+{
+    if (p->best < 0)
+        return false;
+    const struct individual *best = &p->all[p->best], *from = best->parents[0] >= 0 ? &p->all[best->parents[0]] : NULL;
+    if (!from || from->candidate != best->candidate)
+        return false;
+    const struct kfit_knob *knobs;
+    unsigned n = kfit_candidate_knobs(p->candidates[best->candidate], &knobs);
+    c->candidate = best->candidate;
+    c->choice = best->choice;
+    c->parents[0] = p->best;
+    for (unsigned i = 0; i < n; i++)
+        c->choice.index[i] = step_by_rank(&knobs[i], best->choice.index[i],
+                                          rank(&knobs[i], best->choice.index[i]) - rank(&knobs[i], from->choice.index[i]));
     return true;
 }
 
@@ -133,10 +180,12 @@ static const struct {
     bool (*make)(struct population *, struct proposal *);
 } operators[] = {
     {"transplant", true, transplant}, {"seed", true, seed},
-    {"mutate", false, mutate},        {"crossover", false, crossover},
-    {"switch", false, switch_template}, {"restart", false, restart},
+    {"follow", false, follow},        {"mutate", false, mutate},
+    {"crossover", false, crossover},  {"switch", false, switch_template},
+    {"restart", false, restart},
 };
-enum { OPERATORS = sizeof operators / sizeof *operators };
+enum { FOLLOW = 2, RESTART = 6, OPERATORS = sizeof operators / sizeof *operators };
+_Static_assert(OPERATORS <= OPERATORS_MAX && RESTART == OPERATORS - 1, "rows above");
 
 const char *population_operator_name(unsigned op)
 {
@@ -145,14 +194,16 @@ const char *population_operator_name(unsigned op)
 
 /* ---- choice of operator, bookkeeping ---- */
 
-/* UCB1 (Auer et al. 2002) over what each operator's children brought. After a stall, the supervisor's part:
- * leave the present family alone and restart. */
+/* UCB1 (Auer et al. 2002) over what each operator's children brought, with two rules before it: a fresh lead is
+ * followed; after a stall the present family is left alone now and then. */
 static unsigned choose_operator(struct population *p)
 {
-    unsigned total = 0, best = OPERATORS - 1;
+    unsigned total = 0, best = RESTART;
     double best_value = -1;
+    if (p->since_best == 0)
+        return FOLLOW;
     if (p->since_best >= 8 && p->since_best % 4 == 0)
-        return OPERATORS - 1; /* restart */
+        return RESTART;
     for (unsigned i = 0; i < OPERATORS; i++)
         total += p->stats[i].tried;
     for (unsigned i = 0; i < OPERATORS; i++) {
@@ -190,10 +241,11 @@ bool population_propose(struct population *p, struct proposal *out)
                 return true;
         }
     for (unsigned tries = 0; tries < 400; tries++) {
-        unsigned op = tries < 40 ? choose_operator(p) : OPERATORS - 1;
+        unsigned op = tries < 40 ? choose_operator(p) : RESTART;
         *out = (struct proposal){.op = op, .parents = {-1, -1}};
         if (operators[op].make(p, out) && fresh(p, out))
             return true;
+        p->since_best += op == FOLLOW; /* asked once, or it would be asked forever */
         p->stats[op].tried += tries < 40; /* what makes nothing new is not worth asking */
     }
     return false;
