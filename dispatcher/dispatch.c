@@ -22,8 +22,8 @@ enum {
 struct seen {
     uint64_t hash;
     const struct kfit_kernel *kernel;
-    int32_t slot; /* in the trace; NO_SLOT: counted as unkeyed */
-    uint8_t state, len, reason, unkeyed;
+    int32_t slot; /* in the trace; NO_SLOT: counted as unkeyed, by reason or, if full, as FULL */
+    uint8_t state, len, reason, full;
     union kfit_short_key key;
 };
 _Static_assert(sizeof(struct seen) == 64, "one cache line");
@@ -71,7 +71,7 @@ static void decide(const struct kfit_dispatcher *d, const union kfit_key *key, u
                 : t             ? t->reason
                                 : KFIT_REASON_NO_RECORD;
     e->kernel = e->reason ? NULL : &t->kernel;
-    e->unkeyed = e->reason;
+    e->full = false;
     e->slot = NO_SLOT;
 }
 
@@ -89,10 +89,8 @@ static void fill(struct kfit_dispatcher *d, const union kfit_key *key, uint64_t 
     /* a dispatcher that does not record gives slots to keys of its generation only */
     if (d->mode != KFIT_MODE_DISPATCH || e->reason == KFIT_REASON_NONE || e->reason == KFIT_REASON_NEGATIVE) {
         struct kfit_trace_slot *slot = kfit_recorder_slot(d->recorder, key, hash);
-        if (slot)
-            e->slot = (int32_t)(slot - d->slots);
-        else
-            e->unkeyed = KFIT_REASON_FULL;
+        e->slot = slot ? (int32_t)(slot - d->slots) : NO_SLOT;
+        e->full = !slot;
     }
 }
 
@@ -108,12 +106,12 @@ static inline bool ready(const struct seen *e)
     return __atomic_load_n(&e->state, __ATOMIC_ACQUIRE) == KFIT_SLOT_READY;
 }
 
-/* A key that finds no room: decided anew each time, in the caller's memory. */
+/* A key that finds no room (now): decided anew each time, in the caller's memory. */
 static const struct seen *decide_only(const struct kfit_dispatcher *d, const union kfit_key *key, uint64_t hash,
-                                      struct seen *spare)
+                                      bool full, struct seen *spare)
 {
     decide(d, key, hash, spare);
-    spare->unkeyed = KFIT_REASON_FULL;
+    spare->full = full;
     return spare;
 }
 
@@ -130,7 +128,7 @@ __attribute__((noinline)) static const struct seen *find_far(struct kfit_dispatc
         if (!have) {
             if (__atomic_fetch_add(&d->seen_used, 1, __ATOMIC_RELAXED) >= SEEN - SEEN / 8) {
                 __atomic_fetch_sub(&d->seen_used, 1, __ATOMIC_RELAXED);
-                return decide_only(d, key, hash, spare);
+                return decide_only(d, key, hash, true, spare);
             }
             if (__atomic_compare_exchange_n(&e->hash, &have, hash, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
                 fill(d, key, hash, e);
@@ -144,7 +142,7 @@ __attribute__((noinline)) static const struct seen *find_far(struct kfit_dispatc
         for (int spin = 0; !ready(e); spin++) {
             if (spin == SPINS) { /* its thread was stopped half-way: do without */
                 __atomic_fetch_add(&d->header->slots_busy, 1, __ATOMIC_RELAXED);
-                return decide_only(d, key, hash, spare);
+                return decide_only(d, key, hash, false, spare);
             }
             __builtin_ia32_pause();
         }
@@ -177,7 +175,7 @@ static inline void count(struct kfit_dispatcher *d, const struct seen *e, unsign
     if (__builtin_expect(e->slot != NO_SLOT, 1))
         kfit_slot_count(&d->slots[e->slot], reason);
     else
-        __atomic_fetch_add(&d->header->unkeyed[e->unkeyed], 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&d->header->unkeyed[e->full ? KFIT_REASON_FULL : reason], 1, __ATOMIC_RELAXED);
 }
 
 struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_key *key)

@@ -64,7 +64,7 @@ struct kfit_trace_header { /* 4096 bytes */
     uint32_t version, header_bytes, slot_bytes, slot_count;
     uint64_t file_bytes;
     uint32_t slots_used; /* slots claimed so far */
-    uint32_t slots_busy; /* calls not counted because two threads met on a new key */
+    uint32_t slots_busy; /* calls counted as unkeyed because another thread was still entering their key */
     int32_t pid;
     uint32_t uid;
     uint64_t start_ticks;   /* field 22 of /proc/self/stat */
