@@ -2,10 +2,10 @@
  *
  *   cli_fixture trace DIR LABEL [KEY CALLS HITS]...   a trace of this process ("" for DIR: $KFIT_TRACE)
  *   cli_fixture kill ...                              the same, then SIGKILL to itself
- *   cli_fixture hold DIR LABEL ...                    the same, prints the path; then the control word for each line read
- *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
- *   cli_fixture wait CACHE KEY                        an evaluation that waits for a person
- *   cli_fixture ban CACHE KEY
+ *   cli_fixture hold DIR LABEL ...                    the same, prints the path; then the control word for
+ * each line read cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative
+ * kept for that reason cli_fixture wait CACHE KEY                        an evaluation that waits for a
+ * person cli_fixture ban CACHE KEY
  */
 #include <signal.h>
 #include <stdio.h>
@@ -35,7 +35,10 @@ static int trace(const char *how, int argc, char **argv)
     if (kfit_recorder_create(&r, &p, &err) != KFIT_OK)
         return fail("recorder", &err);
     struct kfit_trace_header *h = kfit_recorder_header(r);
-    struct kfit_generic g = {.path = "/usr/lib/libfixture.so", .naming = "cblas_%s", .config = "Fixture 1", .threads = 1,
+    struct kfit_generic g = {.path = "/usr/lib/libfixture.so",
+                             .naming = "cblas_%s",
+                             .config = "Fixture 1",
+                             .threads = 1,
                              .int_bits = 32};
     kfit_env_host(&h->env, 1, "Fixture 1", NULL);
     uint32_t library = kfit_recorder_generic(r, &g);
@@ -85,9 +88,17 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
     static struct kfit_receipt receipt;
     struct kfit_env env;
     struct kfit_record r = {
-        .key = *key, .kind = code ? KFIT_RECORD_NEGATIVE : KFIT_RECORD_WINNER, .op_version = kfit_op_of(key)->version,
-        .made_unix_s = 1700000000, .ns_candidate = 1000 / ratio, .ns_incumbent = 1000, .ns_generic = 1000,
-        .ratio = ratio, .lo = ratio - 0.125, .hi = ratio + 0.125, .origin = "seed:fixture",
+        .key = *key,
+        .kind = code ? KFIT_RECORD_NEGATIVE : KFIT_RECORD_WINNER,
+        .op_version = kfit_op_of(key)->version,
+        .made_unix_s = 1700000000,
+        .ns_candidate = 1000 / ratio,
+        .ns_incumbent = 1000,
+        .ns_generic = 1000,
+        .ratio = ratio,
+        .lo = ratio - 0.125,
+        .hi = ratio + 0.125,
+        .origin = "seed:fixture",
     };
     kfit_env_host(&env, 1, "Fixture 1", "gcc 0");
     r.env_hard = env.hard_hash;
@@ -97,10 +108,13 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
         r.image = "\xc3";
         r.image_bytes = 1;
         r.plan = (struct kfit_plan){.launch_count = 1};
-        r.plan.launches[0] = (struct kfit_launch){.entry = "kfit_main", .grid = {1, 1, 1}, .block = {1, 1, 1},
-                                                  .cluster = {1, 1, 1}};
+        r.plan.launches[0] = (struct kfit_launch){
+            .entry = "kfit_main", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}};
     }
-    receipt = (struct kfit_receipt){.key = *key, .name = "fixture", .env = env, .plan = r.plan,
+    receipt = (struct kfit_receipt){.key = *key,
+                                    .name = "fixture",
+                                    .env = env,
+                                    .plan = r.plan,
                                     .verdict = code ? KFIT_VERDICT_KEPT : KFIT_VERDICT_PROMOTED,
                                     .code = code ? kfit_code_parse(code) : KFIT_CODE_NONE};
     memcpy(receipt.digest, r.source_digest, sizeof receipt.digest);
@@ -114,8 +128,8 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
     kfit_record_encode(&r, value);
     const struct kfit_store_op ops[] = {
         {KFIT_TABLE_STAGED, staged, kfit_store_key(staged, r.env_hard, key, NULL), value, bytes},
-        {KFIT_TABLE_RECEIPTS, with_digest, kfit_store_key(with_digest, r.env_hard, key, r.source_digest), json,
-         strlen(json)},
+        {KFIT_TABLE_RECEIPTS, with_digest, kfit_store_key(with_digest, r.env_hard, key, r.source_digest),
+         json, strlen(json)},
     };
     enum kfit_status st = put_envs(s, &env, err);
     if (st == KFIT_OK)
@@ -125,16 +139,17 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
     return st;
 }
 
-static enum kfit_status wait_for_person(struct kfit_store *s, const union kfit_key *key, struct kfit_error *err)
+static enum kfit_status wait_for_person(struct kfit_store *s, const union kfit_key *key,
+                                        struct kfit_error *err)
 {
     static struct kfit_receipt r;
     uint8_t k[KFIT_STORE_KEY_MAX];
-    r = (struct kfit_receipt){.key = *key, .name = "too good", .verdict = KFIT_VERDICT_REVIEW,
-                              .code = KFIT_CODE_SUSPECT_ROOFLINE};
+    r = (struct kfit_receipt){
+        .key = *key, .name = "too good", .verdict = KFIT_VERDICT_REVIEW, .code = KFIT_CODE_SUSPECT_ROOFLINE};
     kfit_env_host(&r.env, 1, "Fixture 1", "gcc 0");
     char *json = kfit_receipt_to_json(&r);
-    enum kfit_status st = kfit_store_put(s, KFIT_TABLE_EVALS, k, kfit_store_key(k, r.env.hard_hash, key, r.digest), json,
-                                         strlen(json), err);
+    enum kfit_status st = kfit_store_put(
+        s, KFIT_TABLE_EVALS, k, kfit_store_key(k, r.env.hard_hash, key, r.digest), json, strlen(json), err);
     free(json);
     return st;
 }
@@ -144,11 +159,13 @@ static int cache(const char *how, int argc, char **argv)
     struct kfit_error err = {0};
     struct kfit_store *s;
     union kfit_key key;
-    if (kfit_key_parse(argv[1], &key, &err) != KFIT_OK || kfit_store_open(argv[0], KFIT_STORE_WRITE, &s, &err) != KFIT_OK)
+    if (kfit_key_parse(argv[1], &key, &err) != KFIT_OK ||
+        kfit_store_open(argv[0], KFIT_STORE_WRITE, &s, &err) != KFIT_OK)
         return fail("store", &err);
-    enum kfit_status st = !strcmp(how, "ban")    ? kfit_store_put(s, KFIT_TABLE_BANS, key.bytes, key.h.len, "test", 4, &err)
-                          : !strcmp(how, "wait") ? wait_for_person(s, &key, &err)
-                                                 : stage(s, &key, atof(argv[2]), argc > 3 ? argv[3] : NULL, &err);
+    enum kfit_status st =
+        !strcmp(how, "ban")    ? kfit_store_put(s, KFIT_TABLE_BANS, key.bytes, key.h.len, "test", 4, &err)
+        : !strcmp(how, "wait") ? wait_for_person(s, &key, &err)
+                               : stage(s, &key, atof(argv[2]), argc > 3 ? argv[3] : NULL, &err);
     kfit_store_close(s);
     return st == KFIT_OK ? 0 : fail(how, &err);
 }

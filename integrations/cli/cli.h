@@ -1,7 +1,7 @@
 /* cli.h - what the commands of `kfit` share: the table's row, options, messages, traces, places.
  *
- * Data goes to stdout, messages to stderr; exit status 0, 1 (failed), 2 (usage). Whatever comes from a trace, a
- * cache or the environment passes cli_safe before it reaches a terminal. One thread, except where said.
+ * Data goes to stdout, messages to stderr; exit status 0, 1 (failed), 2 (usage). Whatever comes from a trace,
+ * a cache or the environment passes cli_safe before it reaches a terminal. One thread, except where said.
  */
 #ifndef CLI_H
 #define CLI_H
@@ -80,8 +80,8 @@ struct cli_usage {
     bool command;    /* arguments are a command line: what follows its first word is not ours */
 };
 
-/* Parses with argp: fills every option's target, and args (borrowed strings; the array lives until exit). Does
- * not return for --help (exit 0) or a usage error (exit 2, said on stderr). */
+/* Parses with argp: fills every option's target, and args (borrowed strings; the array lives until exit).
+ * Does not return for --help (exit 0) or a usage error (exit 2, said on stderr). */
 void cli_parse(int argc, char **argv, const struct cli_usage *usage, struct cli_list *args);
 /* For what only the command can check: says it, and returns CLI_USAGE. */
 __attribute__((format(printf, 2, 3))) int cli_usage_error(char **argv, const char *fmt, ...);
@@ -104,8 +104,8 @@ __attribute__((format(printf, 1, 2))) void cli_say(const char *fmt, ...);
 int cli_failed(const char *what, enum kfit_status s, const struct kfit_error *err);
 extern const struct kfit_log cli_log; /* warnings and errors to stderr */
 
-/* s (at most max bytes, NUL or not) with everything but printable ASCII as \xNN, cut at 1000 bytes. The text lives
- * until the 16th next call of a function that returns text of this kind. */
+/* s (at most max bytes, NUL or not) with everything but printable ASCII as \xNN, cut at 1000 bytes. The text
+ * lives until the 16th next call of a function that returns text of this kind. */
 const char *cli_safe(const char *s, size_t max);
 #define SAFE(array) cli_safe(array, sizeof(array))
 const char *cli_str(const char *s); /* cli_safe of a NUL-terminated string */
@@ -134,7 +134,8 @@ enum kfit_status cli_private_dir(const char *path, struct kfit_error *err);
 /* Where recorders of this user write when nobody says where. Returns false if there is no i-th place. */
 bool cli_runtime_dir(unsigned i, char *buf, size_t size);
 /* A whole file of at most max bytes, malloc'ed, NUL beyond the end. */
-enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t *bytes, struct kfit_error *err);
+enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t *bytes,
+                               struct kfit_error *err);
 
 /* ---- traces (traces.c) ---- */
 
@@ -153,9 +154,9 @@ struct cli_traces {
     size_t groups;
 };
 
-/* Reads the files and the *.kft of the directories (and of their run-* directories) in where; with none given:
- * of the default places, and of every process of ours that has a trace mapped. A file that cannot be read is
- * named on stderr; false if one that was named by the user cannot be, or does not exist. */
+/* Reads the files and the *.kft of the directories (and of their run-* directories) in where; with none
+ * given: of the default places, and of every process of ours that has a trace mapped. A file that cannot be
+ * read is named on stderr; false if one that was named by the user cannot be, or does not exist. */
 bool cli_traces_read(struct cli_traces *ts, const struct cli_list *where);
 bool cli_traces_merge(struct cli_traces *ts);
 void cli_traces_free(struct cli_traces *ts);
@@ -167,5 +168,7 @@ size_t cli_unreachable(int *pids, size_t max);
 
 /* Finds out how the library (NULL: the system's) names its functions, what it says of itself, its threads. */
 enum kfit_status cli_generic_probe(const char *path, struct kfit_generic *g, struct kfit_error *err);
+/* Name and version, as the shim puts them into the environment. */
+const char *cli_generic_name(const struct kfit_generic *g, char buf[64]);
 
 #endif

@@ -24,7 +24,8 @@ static cJSON *describe(const struct cli_outcome *o, const struct kfit_record *r)
     cJSON_AddNumberToObject(e, "image_bytes", (double)r->image_bytes);
     cJSON_AddNumberToObject(e, "made_unix", (double)r->made_unix_s);
     cJSON_AddStringToObject(e, "environment", cli_safe(cli_outcome_env(o, r->env_hard, env), sizeof env));
-    cJSON_AddStringToObject(e, "environment_soft", cli_safe(cli_outcome_env(o, r->env_soft, env), sizeof env));
+    cJSON_AddStringToObject(e, "environment_soft",
+                            cli_safe(cli_outcome_env(o, r->env_soft, env), sizeof env));
     return e;
 }
 
@@ -54,12 +55,13 @@ static int ls(int argc, char **argv)
         const struct kfit_manifest *m = kfit_generation_manifest(o.generation);
         char digest[65];
         kfit_hex(m->sha256, 32, digest);
-        printf("generation %llu, sha256 %s\n%llu records, %s, approved by %s%s%s\n", (unsigned long long)m->number,
-               digest, (unsigned long long)m->records, cli_when(m->created_unix_s), SAFE(m->approver),
-               m->note[0] ? ": " : "", SAFE(m->note));
+        printf("generation %llu, sha256 %s\n%llu records, %s, approved by %s%s%s\n",
+               (unsigned long long)m->number, digest, (unsigned long long)m->records,
+               cli_when(m->created_unix_s), SAFE(m->approver), m->note[0] ? ": " : "", SAFE(m->note));
     }
     if (!json)
-        printf("%-8s %9s %9s  %-19s %8s  %-20s %s\n", "KIND", "BEFORE", "AFTER", "RATIO [95 %]", "IMAGE", "ORIGIN", "KEY");
+        printf("%-8s %9s %9s  %-19s %8s  %-20s %s\n", "KIND", "BEFORE", "AFTER", "RATIO [95 %]", "IMAGE",
+               "ORIGIN", "KEY");
     for (size_t i = 0; i < list->count; i++) {
         const struct kfit_record *r = &list->item[i];
         char ratio[48];
@@ -67,9 +69,10 @@ static int ls(int argc, char **argv)
         if (json)
             cJSON_AddItemToArray(array, describe(&o, r));
         else
-            printf("%-8s %9s %9s  %-19s %8llu  %-20s %s\n", winner ? "winner" : "negative", cli_ns(r->ns_incumbent),
-                   cli_ns(winner ? r->ns_candidate : r->ns_incumbent), cli_ratio(r->ratio, r->lo, r->hi, ratio),
-                   (unsigned long long)r->image_bytes, SAFE(r->origin), cli_key(&r->key));
+            printf("%-8s %9s %9s  %-19s %8llu  %-20s %s\n", winner ? "winner" : "negative",
+                   cli_ns(r->ns_incumbent), cli_ns(winner ? r->ns_candidate : r->ns_incumbent),
+                   cli_ratio(r->ratio, r->lo, r->hi, ratio), (unsigned long long)r->image_bytes,
+                   SAFE(r->origin), cli_key(&r->key));
     }
     int rc = list->bad ? CLI_FAILED : CLI_OK;
     if (json)
@@ -82,10 +85,11 @@ static void print_one(const struct cli_outcome *o, const char *title, const stru
 {
     char env[KFIT_ENV_TEXT_MAX], ratio[48], digest[65];
     kfit_hex(r->source_digest, 32, digest);
-    printf("%s: %s, %s\n", title, r->kind == KFIT_RECORD_WINNER ? "winner" : "negative (the original is kept)",
+    printf("%s: %s, %s\n", title,
+           r->kind == KFIT_RECORD_WINNER ? "winner" : "negative (the original is kept)",
            cli_when(r->made_unix_s));
-    printf("  candidate %s, incumbent %s, generic %s, ratio %s\n", cli_ns(r->ns_candidate), cli_ns(r->ns_incumbent),
-           cli_ns(r->ns_generic), cli_ratio(r->ratio, r->lo, r->hi, ratio));
+    printf("  candidate %s, incumbent %s, generic %s, ratio %s\n", cli_ns(r->ns_candidate),
+           cli_ns(r->ns_incumbent), cli_ns(r->ns_generic), cli_ratio(r->ratio, r->lo, r->hi, ratio));
     printf("  origin %s, source %s\n", SAFE(r->origin), digest);
     if (r->kind == KFIT_RECORD_WINNER)
         printf("  image %llu bytes, workspace %llu bytes, %u launch%s\n", (unsigned long long)r->image_bytes,
@@ -261,9 +265,9 @@ static void verify_store(struct check *c, const char *dir)
     for (unsigned t = 0; t < KFIT_TABLE_COUNT; t++) {
         c->where = names[t];
         s = kfit_store_each(store, t, NULL, 0,
-                            t == KFIT_TABLE_STAGED                               ? check_staged
+                            t == KFIT_TABLE_STAGED                              ? check_staged
                             : t == KFIT_TABLE_RECEIPTS || t == KFIT_TABLE_EVALS ? check_receipt
-                                                                                 : check_entry,
+                                                                                : check_entry,
                             c, &err);
         if (s != KFIT_OK && s != KFIT_E_NOTFOUND)
             problem(c, err.text[0] ? err.text : kfit_status_str(s));
@@ -282,9 +286,10 @@ static int verify(int argc, char **argv)
     struct check c = {0};
     const struct cli_option options[] = {CLI_OPTION_CACHE(&cache), CLI_OPTION_JSON(&json), {0}};
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "",
-                                  .doc = "Reads every generation and the whole store, and explains each problem found.",
-                                  .options = options},
+              &(struct cli_usage){
+                  .args = "",
+                  .doc = "Reads every generation and the whole store, and explains each problem found.",
+                  .options = options},
               &none);
     cli_cache_dir(cache, dir, sizeof dir);
     c.problems = json ? cJSON_CreateArray() : NULL;

@@ -41,7 +41,8 @@ __attribute__((format(printf, 2, 3))) static void say(struct line *l, const char
     va_end(ap);
 }
 
-__attribute__((format(printf, 3, 4))) static enum level bad(struct line *l, enum level level, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static enum level bad(struct line *l, enum level level, const char *fmt,
+                                                            ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -74,7 +75,9 @@ static enum level compiler(const struct doctor *d, struct line *l)
     (void)d;
     if (kfit_compiler_version(NULL, version, sizeof version, &err) != KFIT_OK) {
         say(l, "%s", err.text);
-        return bad(l, FAIL, "install gcc (apt-get install gcc binutils libc6-dev), or set KFIT_CC; needed by tune and eval");
+        return bad(
+            l, FAIL,
+            "install gcc (apt-get install gcc binutils libc6-dev), or set KFIT_CC; needed by tune and eval");
     }
     say(l, "%s", version);
     return FINE;
@@ -96,15 +99,20 @@ static enum level isolation(const struct doctor *d, struct line *l)
     if (s == KFIT_OK)
         s = kfit_candidate_parse(kfit_seeds[0].source, kfit_seeds[0].bytes, &c, &err);
     if (s == KFIT_OK)
-        s = kfit_compile(&(struct kfit_compile_params){.candidate = c, .key = &key, .choice = &choice}, &built, &err);
+        s = kfit_compile(&(struct kfit_compile_params){.candidate = c, .key = &key, .choice = &choice},
+                         &built, &err);
     enum level level = FINE;
     if (s == KFIT_OK || s == KFIT_E_REFUSED) {
         say(l, "; the compiler runs in: %s", built.isolation);
         if (!strcmp(built.isolation, "none"))
-            level = bad(l, WARN, "a candidate could read files through the compiler; use a kernel with Landlock (5.13)");
+            level =
+                bad(l, WARN,
+                    "a candidate could read files through the compiler; use a kernel with Landlock (5.13)");
     } else {
         say(l, "; a test compilation failed: %s", err.text[0] ? err.text : kfit_status_str(s));
-        level = bad(l, FAIL, "tune and eval will not work; see the compiler's line, or the container's seccomp profile");
+        level =
+            bad(l, FAIL,
+                "tune and eval will not work; see the compiler's line, or the container's seccomp profile");
     }
     kfit_built_finish(&built);
     kfit_candidate_destroy(c);
@@ -146,7 +154,9 @@ static enum level memfd(const struct doctor *d, struct line *l)
         return FINE;
     }
     say(l, "code in a memfd cannot be run: %s", strerror(e));
-    return bad(l, FAIL, "nothing can be replaced here; look at sysctl vm.memfd_noexec, SELinux or the container's profile");
+    return bad(
+        l, FAIL,
+        "nothing can be replaced here; look at sysctl vm.memfd_noexec, SELinux or the container's profile");
 }
 
 static enum level lmdb(const struct doctor *d, struct line *l)
@@ -187,17 +197,20 @@ static enum level blas(const struct doctor *d, struct line *l)
     if (realpath("/etc/alternatives/libblas.so.3-x86_64-linux-gnu", real)) {
         say(l, "; libblas.so.3 is %s", real);
         if (strstr(real, "/blas/"))
-            return bad(l, WARN, "that is the slow reference BLAS, which Debian's numpy uses: apt-get install libopenblas0-pthread");
+            return bad(l, WARN,
+                       "that is the slow reference BLAS, which Debian's numpy uses: apt-get install "
+                       "libopenblas0-pthread");
     }
-    return s == KFIT_OK ? FINE : bad(l, WARN, "apt-get install libopenblas0-pthread, or use a Python with its own");
+    return s == KFIT_OK ? FINE
+                        : bad(l, WARN, "apt-get install libopenblas0-pthread, or use a Python with its own");
 }
 
 /* Which BLAS files numpy brings along or links, asked of the interpreter that is first in PATH. */
 static enum level numpy(const struct doctor *d, struct line *l)
 {
-    static const char script[] =
-        "python3 -c 'import numpy,glob,os;d=os.path.dirname(numpy.__file__);"
-        "print(numpy.__version__,d,*glob.glob(d+\".libs/*blas*\"),*glob.glob(d+\"/.libs/*blas*\"))' 2>/dev/null";
+    static const char script[] = "python3 -c 'import numpy,glob,os;d=os.path.dirname(numpy.__file__);"
+                                 "print(numpy.__version__,d,*glob.glob(d+\".libs/*blas*\"),*glob.glob(d+\"/"
+                                 ".libs/*blas*\"))' 2>/dev/null";
     char text[512] = "";
     (void)d;
     FILE *f = popen(script, "re");
@@ -222,7 +235,8 @@ static bool needs(const char *path, char *out, size_t size)
         return false;
     const Elf64_Ehdr *e = (const void *)file;
     if (bytes < sizeof *e || memcmp(e->e_ident, ELFMAG, SELFMAG) || e->e_ident[EI_CLASS] != ELFCLASS64 ||
-        e->e_shentsize != sizeof(Elf64_Shdr) || e->e_shoff > bytes || e->e_shnum > (bytes - e->e_shoff) / sizeof(Elf64_Shdr))
+        e->e_shentsize != sizeof(Elf64_Shdr) || e->e_shoff > bytes ||
+        e->e_shnum > (bytes - e->e_shoff) / sizeof(Elf64_Shdr))
         goto out;
     const Elf64_Shdr *sh = (const void *)(file + e->e_shoff);
     for (unsigned i = 0; i < e->e_shnum; i++) {
@@ -257,7 +271,9 @@ static enum level shim(const struct doctor *d, struct line *l)
     bool ok = needs(path, list, sizeof list);
     say(l, "%s, needs %s", path, ok ? list : "?");
     if (!ok || strcmp(list, "libc.so.6"))
-        return bad(l, FAIL, "it must need libc.so.6 alone, or programs without its libraries will not start; build it again");
+        return bad(
+            l, FAIL,
+            "it must need libc.so.6 alone, or programs without its libraries will not start; build it again");
     return FINE;
 }
 
@@ -285,7 +301,9 @@ static enum level trace_dir(const struct doctor *d, struct line *l)
         unsigned long long free_mib = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
         say(l, "%s, %llu MiB free", dir, free_mib);
         if (free_mib < 64)
-            return bad(l, WARN, "a process needs about 6 MiB; without room calls are counted in memory only, and lost");
+            return bad(
+                l, WARN,
+                "a process needs about 6 MiB; without room calls are counted in memory only, and lost");
         return FINE;
     }
     say(l, "%s", err.text);
@@ -303,7 +321,8 @@ static enum level cache_dir(const struct doctor *d, struct line *l)
     }
     say(l, "%s, uid %u, mode %04o", d->cache, st.st_uid, st.st_mode & 07777);
     if ((st.st_uid != geteuid() && st.st_uid) || st.st_mode & 022)
-        return bad(l, FAIL, "it must belong to you or root and be closed to other writers: chown, chmod go-w");
+        return bad(l, FAIL,
+                   "it must belong to you or root and be closed to other writers: chown, chmod go-w");
     enum kfit_status s = kfit_generation_current(d->cache, &number, (uint8_t[32]){0}, &err);
     if (s == KFIT_OK)
         say(l, ", generation %llu", (unsigned long long)number);
@@ -322,9 +341,9 @@ static const struct {
     const char *name;
     enum level (*fn)(const struct doctor *, struct line *);
 } checks[] = {
-    {"cpu", cpu},       {"compiler", compiler}, {"isolation", isolation}, {"seccomp", seccomp},
-    {"memfd", memfd},   {"lmdb", lmdb},         {"blas", blas},           {"numpy", numpy},
-    {"shim", shim},     {"runner", runner},     {"traces", trace_dir},    {"cache", cache_dir},
+    {"cpu", cpu},     {"compiler", compiler}, {"isolation", isolation}, {"seccomp", seccomp},
+    {"memfd", memfd}, {"lmdb", lmdb},         {"blas", blas},           {"numpy", numpy},
+    {"shim", shim},   {"runner", runner},     {"traces", trace_dir},    {"cache", cache_dir},
 };
 
 int cli_doctor(int argc, char **argv)

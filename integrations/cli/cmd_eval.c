@@ -19,7 +19,8 @@ static bool choose(const struct kfit_candidate *c, const struct cli_list *given,
         while (k < count && (strlen(knobs[k].name) != len || strncmp(knobs[k].name, given->item[i], len)))
             k++;
         if (!eq || k == count) {
-            snprintf(text, 256, "\"%.60s\" names no knob of this candidate (NAME=VALUE)", cli_str(given->item[i]));
+            snprintf(text, 256, "\"%.60s\" names no knob of this candidate (NAME=VALUE)",
+                     cli_str(given->item[i]));
             return false;
         }
         long long value = strtoll(eq + 1, &end, 10);
@@ -34,7 +35,8 @@ static bool choose(const struct kfit_candidate *c, const struct cli_list *given,
     return true;
 }
 
-/* The library and environment of the first trace with a library; without traces, those of the system or --generic. */
+/* The library and environment of the first trace with a library; without traces, those of the system or
+ * --generic. */
 static enum kfit_status surroundings(const struct cli_traces *ts, const char *path, struct kfit_generic *g,
                                      struct kfit_env *env, struct kfit_error *err)
 {
@@ -50,7 +52,7 @@ static enum kfit_status surroundings(const struct cli_traces *ts, const char *pa
         s = cli_generic_probe(path, g, err);
     if (s != KFIT_OK)
         return s;
-    snprintf(blas, sizeof blas, "%s", g->config);
+    cli_generic_name(g, blas);
     if (h && kfit_env_get(h->env.hard, "threads", threads, sizeof threads))
         g->threads = atoi(threads);
     if (h && !path)
@@ -75,8 +77,9 @@ static void print_receipt(const struct kfit_receipt *r)
     for (unsigned i = 0; i < r->timing_count && i < KFIT_TIMINGS_MAX; i++) {
         const struct kfit_timing *t = &r->timings[i];
         char ratio[48];
-        printf("timing    %s by the %s clock: %s against %s, ratio %s, %u pairs\n", SAFE(t->mode), SAFE(t->clock),
-               cli_ns(t->ns_candidate), cli_ns(t->ns_incumbent), cli_ratio(t->ratio, t->lo, t->hi, ratio), t->n);
+        printf("timing    %s by the %s clock: %s against %s, ratio %s, %u pairs\n", SAFE(t->mode),
+               SAFE(t->clock), cli_ns(t->ns_candidate), cli_ns(t->ns_incumbent),
+               cli_ratio(t->ratio, t->lo, t->hi, ratio), t->n);
     }
     if (r->detail[0])
         printf("detail    %s\n", SAFE(r->detail));
@@ -95,19 +98,21 @@ int cli_eval(int argc, char **argv)
         {"key", 'k', CLI_TEXT, &key_text, "KEY", "text of the key (required)"},
         {"knob", 'K', CLI_EACH, &knobs, "NAME=V", "value of a knob (default: its first)"},
         CLI_OPTION_CACHE(&cache),
-        {"generic", 0, CLI_TEXT, &generic, "PATH", "the BLAS library to beat (default: of --trace, else the system's)"},
+        {"generic", 0, CLI_TEXT, &generic, "PATH",
+         "the BLAS library to beat (default: of --trace, else the system's)"},
         {"trace", 't', CLI_EACH, &traces, "TRACE", "take library and threads from this trace or directory"},
         {"seed", 0, CLI_COUNT, &seed, "N", "of the fixed inputs (default: from the OS)"},
         CLI_OPTION_JSON(&json),
         {0},
     };
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "KERNEL.c",
-                                  .doc = "Compiles and judges one candidate source. Exit status 0 if it is promoted or "
-                                         "kept (right, not enough faster), 1 if it is refused or waits for review.",
-                                  .options = options,
-                                  .min = 1,
-                                  .max = 1},
+              &(struct cli_usage){
+                  .args = "KERNEL.c",
+                  .doc = "Compiles and judges one candidate source. Exit status 0 if it is promoted or "
+                         "kept (right, not enough faster), 1 if it is refused or waits for review.",
+                  .options = options,
+                  .min = 1,
+                  .max = 1},
               &args);
     union kfit_key key;
     struct kfit_error err = {0};
@@ -165,7 +170,8 @@ int cli_eval(int argc, char **argv)
     else
         print_receipt(receipt);
     free(out);
-    rc = receipt->verdict == KFIT_VERDICT_PROMOTED || receipt->verdict == KFIT_VERDICT_KEPT ? CLI_OK : CLI_FAILED;
+    rc = receipt->verdict == KFIT_VERDICT_PROMOTED || receipt->verdict == KFIT_VERDICT_KEPT ? CLI_OK
+                                                                                            : CLI_FAILED;
 out:
     kfit_judge_destroy(judge);
     kfit_store_close(store);

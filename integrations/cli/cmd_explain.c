@@ -51,26 +51,30 @@ int cli_explain(int argc, char **argv)
     struct cli_list args = {0};
     struct cli_traces ts = {0};
     struct kfit_error err = {0};
+    char name[64];
     union kfit_key key;
     struct kfit_env env;
     struct kfit_dispatcher *d;
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
         {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest (default: the current one)"},
-        {"threads", 'n', CLI_COUNT, &threads, "N", "BLAS threads of the process (default: those of the system's BLAS)"},
+        {"threads", 'n', CLI_COUNT, &threads, "N",
+         "BLAS threads of the process (default: those of the system's BLAS)"},
         CLI_OPTION_JSON(&json),
         {0},
     };
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "KEY|TRACE",
-                                  .doc = "Says what would run for a key, or for every key of a trace, on this machine now.",
-                                  .options = options,
-                                  .min = 1,
-                                  .max = 1},
+              &(struct cli_usage){
+                  .args = "KEY|TRACE",
+                  .doc = "Says what would run for a key, or for every key of a trace, on this machine now.",
+                  .options = options,
+                  .min = 1,
+                  .max = 1},
               &args);
     bool is_key = kfit_key_parse(args.item[0], &key, &err) == KFIT_OK;
     if (!is_key && access(args.item[0], F_OK))
-        return cli_usage_error(argv, "\"%s\" is no file, and no key: %s", cli_str(args.item[0]), SAFE(err.text));
+        return cli_usage_error(argv, "\"%s\" is no file, and no key: %s", cli_str(args.item[0]),
+                               SAFE(err.text));
     if (!is_key && (!cli_traces_read(&ts, &args) || !cli_traces_merge(&ts)))
         return CLI_FAILED;
     cJSON *list = json ? cJSON_CreateArray() : NULL;
@@ -79,7 +83,7 @@ int cli_explain(int argc, char **argv)
         struct kfit_generic g = {0};
         if (cli_generic_probe(NULL, &g, &err) == KFIT_OK && !threads)
             threads = (uint64_t)g.threads;
-        kfit_env_host(&env, threads ? (int)threads : 1, g.config[0] ? g.config : NULL, NULL);
+        kfit_env_host(&env, threads ? (int)threads : 1, g.path[0] ? cli_generic_name(&g, name) : NULL, NULL);
         if (!(d = cli_explainer(cache, generation, &env)))
             return CLI_FAILED;
         explain(d, &key, list);

@@ -1,4 +1,5 @@
-/* kfit off, on: for new processes by a file in the cache, for running ones by the control word of their trace. */
+/* kfit off, on: for new processes by a file in the cache, for running ones by the control word of their
+ * trace. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@ static int write_off(const char *dir, const char *reason)
         return cli_failed("--cache", s, &err);
     snprintf(path, sizeof path, "%s/off", dir);
     snprintf(temp, sizeof temp, "%s.%d", path, getpid());
-    int n = snprintf(text, sizeof text, "off by %s at %s: %.300s\n", cli_user(), cli_when(time(NULL)), cli_str(reason));
+    int n = snprintf(text, sizeof text, "off by %s at %s: %.300s\n", cli_user(), cli_when(time(NULL)),
+                     cli_str(reason));
     int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     bool ok = fd >= 0 && write(fd, text, (size_t)n) == n && !fsync(fd);
     if (fd >= 0)
@@ -71,7 +73,8 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
         {off ? "reason" : NULL, 'r', CLI_TEXT, &reason, "TEXT", "why; shown by status and doctor"},
         {0},
     };
-    cli_parse(argc, argv, &(struct cli_usage){.args = "[TRACE-DIR...]", .doc = doc, .options = options, .max = CLI_ANY},
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "[TRACE-DIR...]", .doc = doc, .options = options, .max = CLI_ANY},
               &where);
     cli_cache_dir(cache, dir, sizeof dir);
     int rc = off ? write_off(dir, reason) : remove_off(dir);
@@ -98,7 +101,8 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
     }
     if (json)
         cli_json_print(list);
-    cli_say("%s for new processes, and in %zu running%s", off ? "off" : "on", reached, rc ? "; not everywhere" : "");
+    cli_say("%s for new processes, and in %zu running%s", off ? "off" : "on", reached,
+            rc ? "; not everywhere" : "");
     cli_traces_free(&ts);
     return rc;
 }
@@ -106,7 +110,8 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
 int cli_off(int argc, char **argv)
 {
     return set(argc, argv, KFIT_CONTROL_OFF,
-               "Stops replacing calls: in running processes within one call, and in every process that starts with this "
+               "Stops replacing calls: in running processes within one call, and in every process that "
+               "starts with this "
                "cache. Lists the processes reached; exit status 1 names those that could not be.");
 }
 

@@ -81,12 +81,13 @@ int cli_review(int argc, char **argv)
         CLI_OPTION_JSON(&json),
         {0},
     };
-    cli_parse(argc, argv,
-              &(struct cli_usage){.args = "",
-                                  .doc = "Lists what `kfit approve --all` would change, and candidates that only a "
-                                         "person can decide about.",
-                                  .options = options},
-              &none);
+    cli_parse(
+        argc, argv,
+        &(struct cli_usage){.args = "",
+                            .doc = "Lists what `kfit approve --all` would change, and candidates that only a "
+                                   "person can decide about.",
+                            .options = options},
+        &none);
     if (traces.count && (!cli_traces_read(&ts, &traces) || !cli_traces_merge(&ts)))
         return CLI_FAILED;
     if (!cli_outcome_open(&o, cache, NULL, CLI_WANT_STORE) || !cli_outcome_report(&o, &ts, &report))
@@ -114,15 +115,16 @@ int cli_review(int argc, char **argv)
             cJSON_AddNumberToObject(e, "lo", r->lo);
             cJSON_AddNumberToObject(e, "hi", r->hi);
             cJSON_AddStringToObject(e, "origin", SAFE(r->origin));
-            cJSON_AddStringToObject(e, "environment", cli_safe(cli_outcome_env(&o, r->env_hard, env), sizeof env));
+            cJSON_AddStringToObject(e, "environment",
+                                    cli_safe(cli_outcome_env(&o, r->env_hard, env), sizeof env));
             if (share >= 0)
                 cJSON_AddNumberToObject(e, "share", share);
             cJSON_AddItemToArray(list, e);
         } else {
             if (!changes)
                 printf("%-9s %-19s %6s  %-20s %s\n", "CHANGE", "RATIO [95 %]", "SHARE", "ORIGIN", "KEY");
-            printf("%-9s %-19s %6s  %-20s %s\n", what, cli_ratio(r->ratio, r->lo, r->hi, ratio), part, SAFE(r->origin),
-                   cli_key(&r->key));
+            printf("%-9s %-19s %6s  %-20s %s\n", what, cli_ratio(r->ratio, r->lo, r->hi, ratio), part,
+                   SAFE(r->origin), cli_key(&r->key));
         }
         changes++;
     }
@@ -196,8 +198,8 @@ static struct kfit_env *environments(const struct cli_outcome *o, size_t *count)
         struct kfit_env *e = &envs[(*count)++];
         *e = (struct kfit_env){.hard_hash = r->env_hard, .soft_hash = r->env_soft};
         if (!env_text(o, r->env_hard, e->hard) || !env_text(o, r->env_soft, e->soft)) {
-            cli_fail("%s: the environment of %s is not in the store; see `kfit cache verify`", cli_str(o->dir),
-                     cli_key(&r->key));
+            cli_fail("%s: the environment of %s is not in the store; see `kfit cache verify`",
+                     cli_str(o->dir), cli_key(&r->key));
             free(envs);
             return NULL;
         }
@@ -221,11 +223,12 @@ int cli_approve(int argc, char **argv)
         {0},
     };
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "KEY...",
-                                  .doc = "Publishes a new generation: the current one, with the named keys (or --all) as "
-                                         "they were last tuned. Servers load it when they next start.",
-                                  .options = options,
-                                  .max = CLI_ANY},
+              &(struct cli_usage){
+                  .args = "KEY...",
+                  .doc = "Publishes a new generation: the current one, with the named keys (or --all) as "
+                         "they were last tuned. Servers load it when they next start.",
+                  .options = options,
+                  .max = CLI_ANY},
               &keys);
     if (all == (keys.count > 0))
         return cli_usage_error(argv, "name keys, or --all");
@@ -285,9 +288,10 @@ int cli_approve(int argc, char **argv)
     size_t winners = 0;
     for (size_t i = 0; i < o.published.count; i++)
         winners += o.published.item[i].kind == KFIT_RECORD_WINNER;
-    printf("generation %llu: %zu kernels, %zu keys kept with the original\n", (unsigned long long)number, winners,
-           o.published.count - winners);
-    cli_say("%zu taken over, %zu withdrawn, %zu banned taken out, %zu below --min-ratio; undo with `kfit rollback`",
+    printf("generation %llu: %zu kernels, %zu keys kept with the original\n", (unsigned long long)number,
+           winners, o.published.count - winners);
+    cli_say("%zu taken over, %zu withdrawn, %zu banned taken out, %zu below --min-ratio; undo with `kfit "
+            "rollback`",
             a.added, a.withdrawn, a.banned, a.below);
     rc = CLI_OK;
 out:
@@ -305,12 +309,13 @@ int cli_rollback(int argc, char **argv)
     char dir[4096], *end = NULL;
     uint64_t now = 0, numbers[4096], to = 0;
     const struct cli_option options[] = {CLI_OPTION_CACHE(&cache), {0}};
-    cli_parse(argc, argv,
-              &(struct cli_usage){.args = "[N]",
-                                  .doc = "Makes generation N (default: the one before the current) current again.",
-                                  .options = options,
-                                  .max = 1},
-              &args);
+    cli_parse(
+        argc, argv,
+        &(struct cli_usage){.args = "[N]",
+                            .doc = "Makes generation N (default: the one before the current) current again.",
+                            .options = options,
+                            .max = 1},
+        &args);
     if (args.count && ((to = strtoull(args.item[0], &end, 10)) == 0 || *end || *args.item[0] == '-'))
         return cli_usage_error(argv, "\"%s\" is not the number of a generation", cli_str(args.item[0]));
     cli_cache_dir(cache, dir, sizeof dir);
@@ -323,8 +328,8 @@ int cli_rollback(int argc, char **argv)
             if (numbers[i] < now)
                 to = numbers[i];
         if (!to)
-            return cli_fail("%s: there is no generation before %llu; `kfit off` stops replacing calls", cli_str(dir),
-                            (unsigned long long)now);
+            return cli_fail("%s: there is no generation before %llu; `kfit off` stops replacing calls",
+                            cli_str(dir), (unsigned long long)now);
     }
     s = kfit_generation_make_current(dir, to, &err);
     if (s != KFIT_OK)

@@ -65,15 +65,17 @@ int cli_report(int argc, char **argv)
     struct kfit_report report;
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
-        {"json", 'j', CLI_OPTIONAL, &json, "FILE", "print JSON; with =FILE, write it there and print the text"},
+        {"json", 'j', CLI_OPTIONAL, &json, "FILE",
+         "print JSON; with =FILE, write it there and print the text"},
         {0},
     };
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "[TRACE|DIR...]",
-                                  .doc = "Shows what kfit means for the recorded programs. With no trace, the usual places "
-                                         "are searched.",
-                                  .options = options,
-                                  .max = CLI_ANY},
+              &(struct cli_usage){
+                  .args = "[TRACE|DIR...]",
+                  .doc = "Shows what kfit means for the recorded programs. With no trace, the usual places "
+                         "are searched.",
+                  .options = options,
+                  .max = CLI_ANY},
               &where);
     if (!cli_traces_read(&ts, &where) || !cli_traces_merge(&ts))
         return CLI_FAILED;

@@ -1,5 +1,5 @@
-/* kfit run: a program under the shim. Records on tmpfs, where an increment never waits for a disk, and moves the
- * files to their directory when the program has ended, however it ended. */
+/* kfit run: a program under the shim. Records on tmpfs, where an increment never waits for a disk, and moves
+ * the files to their directory when the program has ended, however it ended. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -127,7 +127,8 @@ static void collect(const char *work, const char *dest, struct moved *m)
     struct kfit_error err = {0};
     cli_list_add(&where, work);
     cli_traces_read(&ts, &where);
-    int from = open(work, O_RDONLY | O_DIRECTORY | O_CLOEXEC), to = open(dest, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int from = open(work, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+        to = open(dest, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (size_t i = 0; i < ts.count; i++) {
         const struct cli_trace *t = &ts.item[i];
         count_in(m, t->t);
@@ -137,7 +138,8 @@ static void collect(const char *work, const char *dest, struct moved *m)
         errno = 0;
         if (t->alive) {
             m->left++;
-            cli_say("process %d still runs; its trace stays in %s", kfit_trace_header(t->t)->pid, cli_str(t->path));
+            cli_say("process %d still runs; its trace stays in %s", kfit_trace_header(t->t)->pid,
+                    cli_str(t->path));
         } else if (!move_file(from, to, strrchr(t->path, '/') + 1, &err)) {
             m->left++;
             cli_say("%s: cannot be moved to %s (%s); it stays there, move it by hand", cli_str(t->path),
@@ -159,24 +161,27 @@ int cli_run(int argc, char **argv)
     bool quiet = false;
     struct cli_list command = {0};
     const struct cli_option options[] = {
-        {"mode", 'm', CLI_TEXT, &mode, "MODE", "record, dispatch or both (default: both with --cache, else record)"},
+        {"mode", 'm', CLI_TEXT, &mode, "MODE",
+         "record, dispatch or both (default: both with --cache, else record)"},
         {"trace", 't', CLI_TEXT, &trace, "DIR", "where the traces go (default: ./kfit-trace)"},
-        {"cache", 'c', CLI_TEXT, &cache, "DIR", "take kernels from this cache (when dispatching: $KFIT_CACHE, "
-                                                "else ~/.cache/kfit)"},
+        {"cache", 'c', CLI_TEXT, &cache, "DIR",
+         "take kernels from this cache (when dispatching: $KFIT_CACHE, "
+         "else ~/.cache/kfit)"},
         {"label", 'l', CLI_TEXT, &label, "TEXT", "name of the deployment, kept in the traces"},
         {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest, instead of the current one"},
         {"quiet", 'q', CLI_FLAG, &quiet, NULL, "no summary at the end"},
         {0},
     };
-    cli_parse(argc, argv,
-              &(struct cli_usage){.args = "[--] COMMAND [ARGUMENT...]",
-                                  .doc = "Runs COMMAND with libkfit_preload.so before whatever LD_PRELOAD already "
-                                         "holds. The exit status is the command's; 128 + N if signal N ended it.",
-                                  .options = options,
-                                  .min = 1,
-                                  .max = CLI_ANY,
-                                  .command = true},
-              &command);
+    cli_parse(
+        argc, argv,
+        &(struct cli_usage){.args = "[--] COMMAND [ARGUMENT...]",
+                            .doc = "Runs COMMAND with libkfit_preload.so before whatever LD_PRELOAD already "
+                                   "holds. The exit status is the command's; 128 + N if signal N ended it.",
+                            .options = options,
+                            .min = 1,
+                            .max = CLI_ANY,
+                            .command = true},
+        &command);
     if (mode && !one_of(mode, modes))
         return cli_usage_error(argv, "--mode: \"%s\" is none of record, dispatch, both", cli_str(mode));
     if (!mode)
@@ -188,7 +193,8 @@ int cli_run(int argc, char **argv)
         return cli_fail("libkfit_preload.so is not where this program belongs (../preload or " KFIT_LIBDIR
                         "/kfit); build or install kfit completely");
     if (strpbrk(shim, " :"))
-        return cli_fail("%s: LD_PRELOAD cannot hold a path with a space or a colon; move kfit", cli_str(shim));
+        return cli_fail("%s: LD_PRELOAD cannot hold a path with a space or a colon; move kfit",
+                        cli_str(shim));
     enum kfit_status s = cli_make_dir(trace, &err);
     if (s != KFIT_OK)
         return cli_failed("--trace", s, &err);
@@ -201,7 +207,8 @@ int cli_run(int argc, char **argv)
         if (s == KFIT_OK)
             kfit_generation_close(g);
         else
-            cli_say("%s: nothing will be replaced: %s", cli_str(cache), err.text[0] ? SAFE(err.text) : kfit_status_str(s));
+            cli_say("%s: nothing will be replaced: %s", cli_str(cache),
+                    err.text[0] ? SAFE(err.text) : kfit_status_str(s));
     }
     make_work_dir(dest, work, sizeof work);
 
@@ -233,7 +240,8 @@ int cli_run(int argc, char **argv)
     struct moved m = {0};
     collect(work, dest, &m);
     if (!quiet && !m.files)
-        cli_say("no call was seen: the program did not use a BLAS function that kfit knows, or was statically linked");
+        cli_say("no call was seen: the program did not use a BLAS function that kfit knows, or was "
+                "statically linked");
     else if (!quiet)
         cli_say("%zu process%s, %zu keys, %llu calls (%llu by kfit kernels); traces in %s", m.files,
                 m.files == 1 ? "" : "es", m.keys, (unsigned long long)m.calls, (unsigned long long)m.hits,

@@ -18,15 +18,15 @@ static void print(const struct cli_trace *t, const uint64_t count[KFIT_TRACE_REA
     uint64_t calls = 0;
     for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++)
         calls += count[i];
-    printf("%s %d %s%s%s%s\n", t->alive ? "live " : "ended", h->pid, SAFE(h->program), h->label[0] ? " (" : "",
-           SAFE(h->label), h->label[0] ? ")" : "");
+    printf("%s %d %s%s%s%s\n", t->alive ? "live " : "ended", h->pid, SAFE(h->program),
+           h->label[0] ? " (" : "", SAFE(h->label), h->label[0] ? ")" : "");
     printf("      mode %s%s", mode_name(h->mode), h->control == KFIT_CONTROL_OFF ? ", switched off" : "");
     if (h->generation)
         printf(", generation %llu", (unsigned long long)h->generation);
     printf("; %s%s%s\n", SAFE(h->state_text), h->state_text[0] ? "" : kfit_reason_text(h->state_reason),
            h->rank >= 0 ? "; a rank of several" : "");
-    printf("      %llu calls, %zu keys, %llu by kfit kernels", (unsigned long long)calls, kfit_trace_count(t->t),
-           (unsigned long long)count[KFIT_REASON_NONE]);
+    printf("      %llu calls, %zu keys, %llu by kfit kernels", (unsigned long long)calls,
+           kfit_trace_count(t->t), (unsigned long long)count[KFIT_REASON_NONE]);
     for (unsigned i = 1; i < KFIT_REASON_COUNT; i++)
         if (count[i])
             printf(", %llu %s", (unsigned long long)count[i], kfit_reason_name(i));
@@ -78,11 +78,12 @@ int cli_status(int argc, char **argv)
         {0},
     };
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "[TRACE|DIR...]",
-                                  .doc = "Shows each recorded process: what kfit does there and why, hits, misses by "
-                                         "reason. With no directory, the usual places are searched.",
-                                  .options = options,
-                                  .max = CLI_ANY},
+              &(struct cli_usage){
+                  .args = "[TRACE|DIR...]",
+                  .doc = "Shows each recorded process: what kfit does there and why, hits, misses by "
+                         "reason. With no directory, the usual places are searched.",
+                  .options = options,
+                  .max = CLI_ANY},
               &where);
     int rc = cli_traces_read(&ts, &where) && !ts.unreadable ? CLI_OK : CLI_FAILED;
     cli_cache_dir(cache, dir, sizeof dir);

@@ -40,12 +40,14 @@ static int ls(int argc, char **argv)
     struct cli_list where = {0};
     struct cli_traces ts = {0};
     const struct cli_option options[] = {CLI_OPTION_JSON(&json), {0}};
-    cli_parse(argc, argv, &(struct cli_usage){.args = "[TRACE...]", .doc = where_doc, .options = options,
-                                                .max = CLI_ANY}, &where);
+    cli_parse(argc, argv,
+              &(struct cli_usage){.args = "[TRACE...]", .doc = where_doc, .options = options, .max = CLI_ANY},
+              &where);
     int rc = cli_traces_read(&ts, &where) ? CLI_OK : CLI_FAILED;
     cJSON *list = json ? cJSON_CreateArray() : NULL;
     if (!json)
-        printf("%-9s %-6s %6s %12s %12s  %-19s  %s\n", "PID", "STATE", "KEYS", "CALLS", "BY KFIT", "STARTED", "PROGRAM");
+        printf("%-9s %-6s %6s %12s %12s  %-19s  %s\n", "PID", "STATE", "KEYS", "CALLS", "BY KFIT", "STARTED",
+               "PROGRAM");
     for (size_t i = 0; i < ts.count; i++) {
         const struct kfit_trace_header *h = kfit_trace_header(ts.item[i].t);
         uint64_t count[KFIT_TRACE_REASONS];
@@ -114,7 +116,10 @@ static int merge(int argc, char **argv)
         {0},
     };
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "TRACE...", .doc = "Adds up traces by key.", .options = options, .min = 1,
+              &(struct cli_usage){.args = "TRACE...",
+                                  .doc = "Adds up traces by key.",
+                                  .options = options,
+                                  .min = 1,
                                   .max = CLI_ANY},
               &args);
     if (!path)

@@ -28,7 +28,8 @@ static double remaining(const struct tuning *t)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return t->seconds - (double)(now.tv_sec - t->start.tv_sec) - (double)(now.tv_nsec - t->start.tv_nsec) * 1e-9;
+    return t->seconds - (double)(now.tv_sec - t->start.tv_sec) -
+           (double)(now.tv_nsec - t->start.tv_nsec) * 1e-9;
 }
 
 static bool wants(struct tuning *t, const union kfit_key *key)
@@ -53,8 +54,8 @@ static void progress(void *ctx, const struct kfit_tune_progress *p)
         fprintf(stderr, "%s[%zu/%zu] %s: ", t->terminal ? "\r\033[K" : "", p->target + 1, p->targets,
                 cli_key(&p->at->key));
         if (p->best)
-            fprintf(stderr, "%s%s%s%s\n", kfit_verdict_str(p->best->verdict),
-                    p->best->code ? " " : "", kfit_code_str(p->best->code),
+            fprintf(stderr, "%s%s%s%s\n", kfit_verdict_str(p->best->verdict), p->best->code ? " " : "",
+                    kfit_code_str(p->best->code),
                     best ? cli_ratio(best->ratio, best->lo, best->hi, (char[48]){" "}) : "");
         else
             fprintf(stderr, "no candidate was right\n");
@@ -62,8 +63,8 @@ static void progress(void *ctx, const struct kfit_tune_progress *p)
         fprintf(stderr, "\r\033[K[%zu/%zu] %.60s: %u/%u%s", p->target + 1, p->targets, cli_key(&p->at->key),
                 p->evaluation, p->evaluations, ratio);
     } else if (p->event == KFIT_TUNE_TARGET) {
-        fprintf(stderr, "[%zu/%zu] %s: %llu calls, generic %s\n", p->target + 1, p->targets, cli_key(&p->at->key),
-                (unsigned long long)p->at->calls, cli_ns(p->at->ns_incumbent));
+        fprintf(stderr, "[%zu/%zu] %s: %llu calls, generic %s\n", p->target + 1, p->targets,
+                cli_key(&p->at->key), (unsigned long long)p->at->calls, cli_ns(p->at->ns_incumbent));
     }
 }
 
@@ -79,8 +80,9 @@ static void add_result(struct kfit_tune_result *to, const struct kfit_tune_resul
 }
 
 /* The targets that library number index was called for. */
-static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic *g, const struct kfit_env *recorded,
-                                     struct kfit_target *targets, size_t count, struct kfit_error *err)
+static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic *g,
+                                     const struct kfit_env *recorded, struct kfit_target *targets,
+                                     size_t count, struct kfit_error *err)
 {
     struct kfit_env env;
     struct kfit_generic library = *g;
@@ -88,17 +90,17 @@ static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic
     enum kfit_status s = KFIT_OK;
     kfit_env_get(recorded->hard, "threads", threads, sizeof threads);
     if (!kfit_env_get(recorded->soft, "blas", blas, sizeof blas))
-        snprintf(blas, sizeof blas, "%s", library.config);
+        cli_generic_name(&library, blas);
     if (t->generic_path && (s = cli_generic_probe(t->generic_path, &library, err)) == KFIT_OK)
-        snprintf(blas, sizeof blas, "%s", library.config);
+        cli_generic_name(&library, blas);
     library.threads = atoi(threads);
     if (s == KFIT_OK)
         s = cli_judging_env(&env, blas, library.threads, err);
     if (s != KFIT_OK)
         return s;
     if (strcmp(env.hard, recorded->hard))
-        return kfit_fail(err, KFIT_E_ENV, "recorded on another machine: %.180s, here: %.180s; tune it there", recorded->hard,
-                         env.hard);
+        return kfit_fail(err, KFIT_E_ENV, "recorded on another machine: %.180s, here: %.180s; tune it there",
+                         recorded->hard, env.hard);
     struct kfit_judge *judge = cli_judging_start(&library, &env, t->seed);
     if (!judge)
         return KFIT_E_BUSY; /* said */
@@ -182,7 +184,8 @@ static void print_table(struct tuning *t, const struct kfit_report *r)
             rows[n++] = (struct saved){k, (double)k->calls * (k->before_ns - k->after_ns)};
     }
     qsort(rows, n, sizeof *rows, by_saved);
-    printf("%10s %9s %9s  %-19s %-9s %-14s %s\n", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]", "VERDICT", "CODE", "KEY");
+    printf("%10s %9s %9s  %-19s %-9s %-14s %s\n", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]", "VERDICT",
+           "CODE", "KEY");
     for (size_t i = 0; i < n; i++) {
         const struct kfit_report_key *k = rows[i].key;
         char ratio[48];
@@ -204,22 +207,26 @@ int cli_tune(int argc, char **argv)
     char dir[4096];
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
-        {"evaluations", 'n', CLI_COUNT, &t.evaluations, "N", "candidates per key (default: the search's own)"},
+        {"evaluations", 'n', CLI_COUNT, &t.evaluations, "N",
+         "candidates per key (default: the search's own)"},
         {"seconds", 's', CLI_REAL, &t.seconds, "S", "budget for everything"},
-        {"seed", 0, CLI_COUNT, &t.seed, "N", "of the search's choices and the fixed inputs (default: from the OS)"},
+        {"seed", 0, CLI_COUNT, &t.seed, "N",
+         "of the search's choices and the fixed inputs (default: from the OS)"},
         {"min-calls", 'm', CLI_COUNT, &t.min_calls, "N", "only keys called at least so often (default: 16)"},
         {"key", 'k', CLI_EACH, &t.keys, "KEY", "only this key; may be repeated"},
-        {"generic", 0, CLI_TEXT, &t.generic_path, "PATH", "another BLAS library to beat than the recorded one"},
+        {"generic", 0, CLI_TEXT, &t.generic_path, "PATH",
+         "another BLAS library to beat than the recorded one"},
         CLI_OPTION_JSON(&json),
         {0},
     };
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "TRACE|DIR...",
-                                  .doc = "Searches kernels for the recorded keys, most time first. Ctrl-C stops after the "
-                                         "present evaluation; the same command goes on where it stopped.",
-                                  .options = options,
-                                  .min = 1,
-                                  .max = CLI_ANY},
+              &(struct cli_usage){
+                  .args = "TRACE|DIR...",
+                  .doc = "Searches kernels for the recorded keys, most time first. Ctrl-C stops after the "
+                         "present evaluation; the same command goes on where it stopped.",
+                  .options = options,
+                  .min = 1,
+                  .max = CLI_ANY},
               &where);
     if (t.evaluations > 100000)
         return cli_usage_error(argv, "--evaluations: at most 100000");
@@ -271,7 +278,8 @@ int cli_tune(int argc, char **argv)
             kfit_report_finish(&report);
         }
         cli_outcome_close(&o);
-        cli_say("%u promoted, %u kept, %u without a right candidate; %u evaluations, %u taken from the store; %.0f s",
+        cli_say("%u promoted, %u kept, %u without a right candidate; %u evaluations, %u taken from the "
+                "store; %.0f s",
                 t.total.promoted, t.total.kept, t.total.refused_targets, t.total.evaluations, t.total.resumed,
                 t.total.seconds);
         if (t.total.promoted)

@@ -23,8 +23,8 @@ static void *symbol(void *handle, const char *pattern, const char *word)
 {
     char name[64];
     const char *at = strstr(pattern, "%s");
-    snprintf(name, sizeof name, "%.*s%s%s", at ? (int)(at - pattern) : (int)strlen(pattern), pattern, at ? word : "",
-             at ? at + 2 : "");
+    snprintf(name, sizeof name, "%.*s%s%s", at ? (int)(at - pattern) : (int)strlen(pattern), pattern,
+             at ? word : "", at ? at + 2 : "");
     return dlsym(handle, name);
 }
 
@@ -55,10 +55,22 @@ enum kfit_status cli_generic_probe(const char *path, struct kfit_generic *g, str
         snprintf(g->config, sizeof g->config, "%s", config ? get_config() : "unknown BLAS");
         g->threads = threads ? get_threads() : 1;
         g->int_bits = kinds[i].int_bits;
-        if (!dlinfo(handle, RTLD_DI_LINKMAP, &map) && realpath(map->l_name, real) && strlen(real) < sizeof g->path)
+        if (!dlinfo(handle, RTLD_DI_LINKMAP, &map) && realpath(map->l_name, real) &&
+            strlen(real) < sizeof g->path)
             strcpy(g->path, real);
         return g->path[0] ? KFIT_OK : kfit_fail(err, KFIT_E_ARG, "%s: its path is too long", map->l_name);
     }
     return kfit_fail(err, KFIT_E_UNSUPPORTED, "%s: has no cblas_sgemm under a name that kfit knows",
                      path ? path : "the system's BLAS");
+}
+
+const char *cli_generic_name(const struct kfit_generic *g, char buf[64])
+{
+    const char *slash = strrchr(g->path, '/');
+    size_t n = strcspn(g->config, " ");
+    if (g->config[n])
+        snprintf(buf, 64, "%.*s", (int)(n + 1 + strcspn(g->config + n + 1, " ")), g->config);
+    else
+        snprintf(buf, 64, "%.63s", slash ? slash + 1 : g->path);
+    return buf;
 }

@@ -22,9 +22,11 @@ struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct 
         return NULL;
     }
     enum kfit_status s = kfit_judge_create(
-        &(struct kfit_judge_params){.runner = runner, .generic = g, .env = env, .seed = seed, .log = cli_log}, &j, &err);
+        &(struct kfit_judge_params){.runner = runner, .generic = g, .env = env, .seed = seed, .log = cli_log},
+        &j, &err);
     if (s == KFIT_E_BUSY)
-        cli_fail("another tune or eval uses this device (%s); one at a time, or the times mean nothing: wait for it, or "
+        cli_fail("another tune or eval uses this device (%s); one at a time, or the times mean nothing: wait "
+                 "for it, or "
                  "stop it",
                  SAFE(err.text));
     else if (s != KFIT_OK)

@@ -93,7 +93,8 @@ void cli_parse(int argc, char **argv, const struct cli_usage *usage, struct cli_
                                           .flags = o->kind == CLI_OPTIONAL ? OPTION_ARG_OPTIONAL : 0,
                                           .doc = o->help};
     }
-    const struct argp argp = {.options = options, .parser = parse_one, .args_doc = usage->args, .doc = usage->doc};
+    const struct argp argp = {
+        .options = options, .parser = parse_one, .args_doc = usage->args, .doc = usage->doc};
     struct parse p = {usage, args};
     argp_err_exit_status = CLI_USAGE;
     error_t e = argp_parse(&argp, argc, argv, usage->command ? ARGP_IN_ORDER : 0, NULL, &p);

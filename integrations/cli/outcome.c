@@ -23,7 +23,8 @@ bool cli_outcome_open(struct cli_outcome *o, const char *dir, const char *which,
         s = kfit_records_staged(&o->staged, o->store, images, &err);
     if (s != KFIT_OK && (s != KFIT_E_NOTFOUND || want & CLI_WANT_STORE)) {
         if (s == KFIT_E_NOTFOUND)
-            cli_fail("%s: nothing was tuned here; run `kfit tune TRACE --cache %s`", cli_str(o->dir), cli_str(o->dir));
+            cli_fail("%s: nothing was tuned here; run `kfit tune TRACE --cache %s`", cli_str(o->dir),
+                     cli_str(o->dir));
         else
             cli_failed(o->dir, s, &err);
         return false;
@@ -77,7 +78,8 @@ const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *bu
     for (int i = 0; i < 8; i++)
         key[i] = (uint8_t)(hash >> (56 - 8 * i));
     buf[0] = '\0';
-    if (o->store && kfit_store_get(o->store, KFIT_TABLE_ENVS, key, sizeof key, &text, &bytes, NULL) == KFIT_OK) {
+    if (o->store &&
+        kfit_store_get(o->store, KFIT_TABLE_ENVS, key, sizeof key, &text, &bytes, NULL) == KFIT_OK) {
         if (bytes < KFIT_ENV_TEXT_MAX)
             memcpy(buf, text, bytes + 1); /* the store ends it with a NUL */
         free(text);

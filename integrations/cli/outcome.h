@@ -16,14 +16,16 @@ struct cli_outcome {
 
 enum { CLI_WANT_STORE = 1, CLI_WANT_GENERATION = 2, CLI_WANT_IMAGES = 4, CLI_WANT_WRITE = 8 };
 
-/* Opens what there is in the cache directory (NULL: the default). That a part does not exist is no error unless it
- * is wanted; that it is damaged or unsafe is one, said on stderr. which: generation, NULL for the current. */
+/* Opens what there is in the cache directory (NULL: the default). That a part does not exist is no error
+ * unless it is wanted; that it is damaged or unsafe is one, said on stderr. which: generation, NULL for the
+ * current. */
 bool cli_outcome_open(struct cli_outcome *o, const char *dir, const char *which, unsigned want);
 void cli_outcome_close(struct cli_outcome *o);
 
 /* The receipt of a record, from the store. */
 bool cli_outcome_receipt(const struct cli_outcome *o, const struct kfit_record *r, struct kfit_receipt *out);
-/* Text of an environment hash, from generation or store; "" if neither knows it. buf holds KFIT_ENV_TEXT_MAX. */
+/* Text of an environment hash, from generation or store; "" if neither knows it. buf holds KFIT_ENV_TEXT_MAX.
+ */
 const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *buf);
 
 /* Report over merged traces; says what is wrong. */

@@ -32,13 +32,15 @@ static bool find(const char *const *names, int mode, char *path, size_t size)
 /* build tree, then installed tree (KFIT_LIBDIR and KFIT_LIBEXECDIR lead there from bin) */
 bool cli_find_shim(char *path, size_t size)
 {
-    static const char *const names[] = {"../preload/libkfit_preload.so", KFIT_LIBDIR "/kfit/libkfit_preload.so", NULL};
+    static const char *const names[] = {"../preload/libkfit_preload.so",
+                                        KFIT_LIBDIR "/kfit/libkfit_preload.so", NULL};
     return find(names, R_OK, path, size);
 }
 
 bool cli_find_runner(char *path, size_t size)
 {
-    static const char *const names[] = {"../../offline-search/kfit-runner", KFIT_LIBEXECDIR "/kfit/kfit-runner", NULL};
+    static const char *const names[] = {"../../offline-search/kfit-runner",
+                                        KFIT_LIBEXECDIR "/kfit/kfit-runner", NULL};
     return find(names, X_OK, path, size);
 }
 
@@ -94,8 +96,8 @@ enum kfit_status cli_private_dir(const char *path, struct kfit_error *err)
     if (s != KFIT_OK)
         return s;
     if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 022)
-        return kfit_fail(err, KFIT_E_PERM, "%s: must be a directory of yours that others cannot write (chmod go-w)",
-                         path);
+        return kfit_fail(err, KFIT_E_PERM,
+                         "%s: must be a directory of yours that others cannot write (chmod go-w)", path);
     return KFIT_OK;
 }
 
@@ -111,7 +113,8 @@ bool cli_runtime_dir(unsigned i, char *buf, size_t size)
     return i < 2;
 }
 
-enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t *bytes, struct kfit_error *err)
+enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t *bytes,
+                               struct kfit_error *err)
 {
     struct stat st;
     enum kfit_status s = KFIT_E_IO;
@@ -127,7 +130,8 @@ enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t 
         goto out;
     }
     if (st.st_size > (off_t)max) {
-        s = kfit_fail(err, KFIT_E_FULL, "%s: %lld bytes; at most %zu are read", path, (long long)st.st_size, max);
+        s = kfit_fail(err, KFIT_E_FULL, "%s: %lld bytes; at most %zu are read", path, (long long)st.st_size,
+                      max);
         goto out;
     }
     if (S_ISREG(st.st_mode))

@@ -99,7 +99,11 @@ const char *cli_ns(double ns)
         if (ns < units[i].unit)
             continue;
         double v = units[i].unit > 0 ? ns / units[i].unit : ns;
-        snprintf(out, TEXT_BYTES, v < 9.995 ? "%.2f %s" : v < 99.95 ? "%.1f %s" : "%.0f %s", v, units[i].name);
+        snprintf(out, TEXT_BYTES,
+                 v < 9.995   ? "%.2f %s"
+                 : v < 99.95 ? "%.1f %s"
+                             : "%.0f %s",
+                 v, units[i].name);
         break;
     }
     return out;

@@ -103,7 +103,7 @@ struct loaded {
     struct {
         int pid;
         bool trace, kernels, library;
-    } *item;
+    } * item;
     size_t count;
 };
 

@@ -7,7 +7,8 @@ static int compare(uint64_t env_a, const union kfit_key *a, uint64_t env_b, cons
 {
     if (env_a != env_b)
         return env_a < env_b ? -1 : 1;
-    return memcmp(a->bytes, b->bytes, a->h.len < b->h.len ? a->h.len : b->h.len); /* the first byte is the length */
+    return memcmp(a->bytes, b->bytes,
+                  a->h.len < b->h.len ? a->h.len : b->h.len); /* the first byte is the length */
 }
 
 /* First record not before (env, key). */
@@ -24,16 +25,19 @@ static size_t lower_bound(const struct kfit_records *r, uint64_t env, const unio
     return lo;
 }
 
-struct kfit_record *kfit_records_find(const struct kfit_records *r, uint64_t env_hard, const union kfit_key *key)
+struct kfit_record *kfit_records_find(const struct kfit_records *r, uint64_t env_hard,
+                                      const union kfit_key *key)
 {
     size_t i = lower_bound(r, env_hard, key);
     return i < r->count && !compare(r->item[i].env_hard, &r->item[i].key, env_hard, key) ? &r->item[i] : NULL;
 }
 
-enum kfit_status kfit_records_put(struct kfit_records *r, const struct kfit_record *record, struct kfit_error *err)
+enum kfit_status kfit_records_put(struct kfit_records *r, const struct kfit_record *record,
+                                  struct kfit_error *err)
 {
     size_t i = lower_bound(r, record->env_hard, &record->key);
-    bool replace = i < r->count && !compare(r->item[i].env_hard, &r->item[i].key, record->env_hard, &record->key);
+    bool replace =
+        i < r->count && !compare(r->item[i].env_hard, &r->item[i].key, record->env_hard, &record->key);
     void *image = NULL;
     if (record->image && !(image = malloc(record->image_bytes ? record->image_bytes : 1)))
         return kfit_fail(err, KFIT_E_NOMEM, "records: out of memory");
@@ -72,8 +76,8 @@ void kfit_records_finish(struct kfit_records *r)
 
 bool kfit_record_same(const struct kfit_record *a, const struct kfit_record *b)
 {
-    return a->kind == b->kind &&
-           (a->kind == KFIT_RECORD_NEGATIVE || !memcmp(a->source_digest, b->source_digest, sizeof a->source_digest));
+    return a->kind == b->kind && (a->kind == KFIT_RECORD_NEGATIVE ||
+                                  !memcmp(a->source_digest, b->source_digest, sizeof a->source_digest));
 }
 
 struct reading {
@@ -122,7 +126,8 @@ static int take_staged(void *ctx, const void *key, size_t key_bytes, const void 
     return take(ctx, ok ? &record : NULL, err.text);
 }
 
-enum kfit_status kfit_records_staged(struct kfit_records *out, struct kfit_store *s, bool images, struct kfit_error *err)
+enum kfit_status kfit_records_staged(struct kfit_records *out, struct kfit_store *s, bool images,
+                                     struct kfit_error *err)
 {
     struct reading r = {out, images, KFIT_OK, err};
     enum kfit_status st = kfit_store_each(s, KFIT_TABLE_STAGED, NULL, 0, take_staged, &r, err);

@@ -8,12 +8,12 @@
 struct kfit_records {
     struct kfit_record *item; /* images are ours, or NULL when loaded without */
     size_t count, room;
-    size_t bad;               /* entries that did not decode; the first's message is in problem */
+    size_t bad; /* entries that did not decode; the first's message is in problem */
     char problem[256];
 };
 
-/* Both read everything, for every environment. images: keep the images (for publishing). Zero-initialise *out; on
- * failure it holds what was read. Bad entries are counted, not fatal. */
+/* Both read everything, for every environment. images: keep the images (for publishing). Zero-initialise
+ * *out; on failure it holds what was read. Bad entries are counted, not fatal. */
 enum kfit_status kfit_records_published(struct kfit_records *out, struct kfit_generation *g, bool images,
                                         struct kfit_error *err);
 enum kfit_status kfit_records_staged(struct kfit_records *out, struct kfit_store *s, bool images,
@@ -21,9 +21,11 @@ enum kfit_status kfit_records_staged(struct kfit_records *out, struct kfit_store
 void kfit_records_finish(struct kfit_records *r);
 
 /* NULL if there is none. O(log n). */
-struct kfit_record *kfit_records_find(const struct kfit_records *r, uint64_t env_hard, const union kfit_key *key);
+struct kfit_record *kfit_records_find(const struct kfit_records *r, uint64_t env_hard,
+                                      const union kfit_key *key);
 /* Puts a copy of record in place of the one with the same key, or beside the others. */
-enum kfit_status kfit_records_put(struct kfit_records *r, const struct kfit_record *record, struct kfit_error *err);
+enum kfit_status kfit_records_put(struct kfit_records *r, const struct kfit_record *record,
+                                  struct kfit_error *err);
 /* Removes one that find returned. */
 void kfit_records_remove(struct kfit_records *r, struct kfit_record *record);
 

@@ -5,12 +5,13 @@
 #include "kfit/op.h"
 #include "report.h"
 
-/* A plain roofline, good enough to weigh unmeasured keys against each other: one core, one ns = 20 FLOPs or 10
- * bytes, and the cost of a call. Scaled by the measured keys. */
+/* A plain roofline, good enough to weigh unmeasured keys against each other: one core, one ns = 20 FLOPs or
+ * 10 bytes, and the cost of a call. Scaled by the measured keys. */
 static double nominal_ns(const union kfit_key *key)
 {
     const struct kfit_op *op = kfit_op_of(key);
-    double half = op->flops(key) / (kfit_dtype_bytes(key->gemm.type_c) == 8 ? 10 : 20), bytes = op->bytes(key) / 10;
+    double half = op->flops(key) / (kfit_dtype_bytes(key->gemm.type_c) == 8 ? 10 : 20),
+           bytes = op->bytes(key) / 10;
     return 150 + (half > bytes ? half : bytes);
 }
 
@@ -31,7 +32,8 @@ static void add_result(struct kfit_report_key *k, const struct kfit_record *reco
 {
     struct kfit_receipt *receipt = malloc(sizeof *receipt);
     /* What a person compares with is the generic, also where the winner had to beat an earlier winner. */
-    double scale = record->ns_generic > 0 && record->ns_incumbent > 0 ? record->ns_generic / record->ns_incumbent : 1;
+    double scale =
+        record->ns_generic > 0 && record->ns_incumbent > 0 ? record->ns_generic / record->ns_incumbent : 1;
     bool won = record->kind == KFIT_RECORD_WINNER;
     k->judged = true;
     k->published = published;
@@ -50,7 +52,8 @@ static void add_result(struct kfit_report_key *k, const struct kfit_record *reco
     free(receipt);
 }
 
-static struct kfit_report_key *row_for(struct kfit_report *r, size_t *room, uint64_t env, const union kfit_key *key)
+static struct kfit_report_key *row_for(struct kfit_report *r, size_t *room, uint64_t env,
+                                       const union kfit_key *key)
 {
     for (size_t i = 0; i < r->count; i++)
         if (r->keys[i].env_hard == env && kfit_key_equal(&r->keys[i].key, key))
@@ -122,7 +125,8 @@ static double calibrate(const struct kfit_report *r)
     return scale;
 }
 
-enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfit_report *out, struct kfit_error *err)
+enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfit_report *out,
+                                  struct kfit_error *err)
 {
     size_t room = 0;
     enum kfit_status s = KFIT_OK;
@@ -135,8 +139,10 @@ enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfi
     }
     for (size_t i = 0; i < r.count; i++) {
         struct kfit_report_key *k = &r.keys[i];
-        const struct kfit_record *p = in->published ? kfit_records_find(in->published, k->env_hard, &k->key) : NULL;
-        const struct kfit_record *q = p || !in->staged ? p : kfit_records_find(in->staged, k->env_hard, &k->key);
+        const struct kfit_record *p =
+            in->published ? kfit_records_find(in->published, k->env_hard, &k->key) : NULL;
+        const struct kfit_record *q =
+            p || !in->staged ? p : kfit_records_find(in->staged, k->env_hard, &k->key);
         if (q)
             add_result(k, q, p != NULL, in->store);
         r.any_measured |= k->measured;

@@ -1,9 +1,10 @@
 /* report.h - what kfit means for a server: gain per key, share of time, why the rest is kept.
  *
- * A trace holds calls, not times. A key's time is its calls x what the generic takes, as the judge measured it
- * (basis "measured"). For a key never measured it is estimated from its FLOPs and bytes, scaled so that the
- * measured keys of the same report come out right (basis "estimated"); with nothing measured only the shares mean
- * anything. Shares and gain are of the recorded time in known ops; what else the program does is not known here.
+ * A trace holds calls, not times. A key's time is its calls x what the generic takes, as the judge measured
+ * it (basis "measured"). For a key never measured it is estimated from its FLOPs and bytes, scaled so that
+ * the measured keys of the same report come out right (basis "estimated"); with nothing measured only the
+ * shares mean anything. Shares and gain are of the recorded time in known ops; what else the program does is
+ * not known here.
  */
 #ifndef KFIT_REPORT_H
 #define KFIT_REPORT_H
@@ -21,22 +22,23 @@
 struct kfit_report_input {
     struct kfit_trace *const *traces; /* may be many; a key in two environments is two rows */
     size_t count;
-    const struct kfit_records *published, *staged; /* may be NULL; the published result of a key comes first */
-    struct kfit_store *store;                      /* for codes from receipts; may be NULL */
-    uint64_t generation;                           /* number of the published records, 0: none */
+    const struct kfit_records *published,
+        *staged;              /* may be NULL; the published result of a key comes first */
+    struct kfit_store *store; /* for codes from receipts; may be NULL */
+    uint64_t generation;      /* number of the published records, 0: none */
 };
 
 struct kfit_report_key {
     union kfit_key key;
     uint64_t env_hard;
     uint64_t calls, count[KFIT_TRACE_REASONS];
-    double share;                /* of the recorded time in known ops */
-    double before_ns, after_ns;  /* generic, and what the known result makes of it; 0: not known */
-    double ratio, lo, hi;        /* before / after; 0: never judged */
+    double share;               /* of the recorded time in known ops */
+    double before_ns, after_ns; /* generic, and what the known result makes of it; 0: not known */
+    double ratio, lo, hi;       /* before / after; 0: never judged */
     bool measured, judged, published;
-    enum kfit_verdict verdict;   /* if judged */
-    char code[40];               /* why it was kept or refused; "" if promoted or not known */
-    char near_miss[200];         /* filled by the caller, who may ask the dispatcher */
+    enum kfit_verdict verdict; /* if judged */
+    char code[40];             /* why it was kept or refused; "" if promoted or not known */
+    char near_miss[200];       /* filled by the caller, who may ask the dispatcher */
 };
 
 struct kfit_report {
@@ -52,7 +54,8 @@ struct kfit_report {
     bool any_measured;
 };
 
-enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfit_report *out, struct kfit_error *err);
+enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfit_report *out,
+                                  struct kfit_error *err);
 void kfit_report_finish(struct kfit_report *r);
 
 /* The caller's to delete; NULL when out of memory. */

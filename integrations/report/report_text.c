@@ -25,8 +25,8 @@ static void ratio(const struct kfit_report_key *k, char buf[40])
 static void table(const struct kfit_report *r, FILE *to)
 {
     bool estimates = false;
-    fprintf(to, "%6s %10s %9s %9s  %-19s %-9s %s\n", "SHARE", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]", "VERDICT",
-            "KEY");
+    fprintf(to, "%6s %10s %9s %9s  %-19s %-9s %s\n", "SHARE", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]",
+            "VERDICT", "KEY");
     for (size_t i = 0; i < r->count; i++) {
         const struct kfit_report_key *k = &r->keys[i];
         char before[24], after[24], quot[40], key[KFIT_KEY_TEXT_MAX];
@@ -34,11 +34,16 @@ static void table(const struct kfit_report *r, FILE *to)
         ratio(k, quot);
         estimates |= !k->measured;
         fprintf(to, "%5.1f%% %10llu %9s %9s%s %-19s %-9s %s\n", 100 * k->share, (unsigned long long)k->calls,
-                ns(k->before_ns, before), ns(k->after_ns, after), k->measured ? " " : "~", quot,
+                ns(k->before_ns, before), ns(k->after_ns, after),
+                k->measured || !(k->before_ns > 0) ? " " : "~", quot,
                 k->judged ? kfit_verdict_str(k->verdict) : "untuned", key);
     }
-    if (estimates)
-        fprintf(to, "~ estimated from FLOPs and bytes; the rest is measured\n");
+    if (estimates && r->any_measured)
+        fprintf(
+            to,
+            "~ and shares of untuned keys: estimated from FLOPs and bytes, scaled by the measured keys\n");
+    else if (estimates)
+        fprintf(to, "shares are estimated from FLOPs and bytes: no key was measured yet\n");
 }
 
 void kfit_report_text(const struct kfit_report *r, FILE *to)
@@ -47,7 +52,8 @@ void kfit_report_text(const struct kfit_report *r, FILE *to)
         fprintf(to, "no call in known ops was recorded\n");
         return;
     }
-    fprintf(to, "%.0f %% of the recorded time in known ops is in calls kfit can replace; %.0f %% was replaced; ",
+    fprintf(to,
+            "%.0f %% of the recorded time in known ops is in calls kfit can replace; %.0f %% was replaced; ",
             100 * r->share_replaceable, 100 * r->share_replaced);
     if (r->gain > 0)
         fprintf(to, "estimated gain %.0f %%\n", 100 * r->gain);
@@ -55,8 +61,9 @@ void kfit_report_text(const struct kfit_report *r, FILE *to)
         fprintf(to, "no gain\n");
     if (r->generation)
         fprintf(to, "generation %llu; ", (unsigned long long)r->generation);
-    fprintf(to, "%zu keys: %zu promoted, %zu kept, %zu untuned; %llu calls, %.0f %% of them in known ops\n\n", r->count,
-            r->promoted, r->kept, r->untuned, (unsigned long long)(r->calls + r->unkeyed), 100 * r->share_known_ops);
+    fprintf(to, "%zu keys: %zu promoted, %zu kept, %zu untuned; %llu calls, %.0f %% of them in known ops\n\n",
+            r->count, r->promoted, r->kept, r->untuned, (unsigned long long)(r->calls + r->unkeyed),
+            100 * r->share_known_ops);
     table(r, to);
 
     bool title = false;
@@ -79,7 +86,8 @@ void kfit_report_text(const struct kfit_report *r, FILE *to)
         if (!title)
             fprintf(to, "\nCalls that went to the original\n");
         title = true;
-        fprintf(to, "  %10llu  %-12s %s\n", (unsigned long long)r->miss[i], kfit_reason_name(i), kfit_reason_text(i));
+        fprintf(to, "  %10llu  %-12s %s\n", (unsigned long long)r->miss[i], kfit_reason_name(i),
+                kfit_reason_text(i));
     }
 
     title = false;
