@@ -122,6 +122,34 @@ static void the_trace_names_the_library(void)
     CHECK(strstr(h->env.soft, "blas=OpenBLAS "));
 }
 
+static uint64_t calls_in(const struct kfit_trace *t, const char *library)
+{
+    const struct kfit_trace_header *h = kfit_trace_header(t);
+    uint64_t n = 0;
+    for (size_t i = 0; i < kfit_trace_count(t); i++)
+        if (strstr(h->generics[kfit_trace_at(t, i)->generic].path, library))
+            n += kfit_slot_calls(kfit_trace_at(t, i));
+    return n;
+}
+
+/* Each caller gets the library it was linked to, whichever was loaded first. */
+static void two_libraries_of_the_same_names(void)
+{
+    static const char *const argv[][6] = {{PLUGINS, PLUGIN_OPENBLAS, "3", PLUGIN_SMALL, "5", NULL},
+                                          {PLUGINS, PLUGIN_SMALL, "5", PLUGIN_OPENBLAS, "3", NULL}};
+    for (int i = 0; i < 2; i++) {
+        char dir[300], *out;
+        snprintf(dir, sizeof dir, "%s/%d", kfit_test_dir(), i);
+        run_shimmed(argv[i], dir, NULL, &out, NULL);
+        CHECK_STR(out, i ? "32 5\n32 -1\n" : "32 -1\n32 5\n");
+        struct kfit_trace *t = trace_only(dir);
+        CHECK_INT(kfit_trace_header(t)->generic_count, 2);
+        CHECK_INT(trace_calls(t), 8);
+        /* one key, so one slot, which names the library that called last */
+        CHECK_INT(calls_in(t, i ? "openblas" : "small_blas"), 8);
+    }
+}
+
 static void threads_that_start_together_lose_no_call(void)
 {
     run_shimmed(CALLS_ARGV("threads", "8", "2000"), kfit_test_dir(), NULL, NULL, NULL);
@@ -153,6 +181,7 @@ static const struct kfit_test tests[] = {
     TEST(every_call_becomes_its_key_once),
     TEST(odd_calls_reach_the_original),
     TEST(the_trace_names_the_library),
+    TEST(two_libraries_of_the_same_names),
     TEST(threads_that_start_together_lose_no_call),
     TEST(a_fork_in_the_middle_of_a_call),
 };
