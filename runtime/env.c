@@ -10,16 +10,20 @@ uint64_t kfit_text_hash(const char *text)
     return XXH3_64bits(text, strlen(text));
 }
 
+/* By cpuid: __builtin_cpu_supports brings libgcc's constructor into every process that loads the shim. */
 const char *kfit_host_isa(void)
 {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return "x86-64-v4";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
-        return "x86-64-v3";
-    return "x86-64-v2";
+    const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
+    unsigned a, b, c, d, leaf1_c = 0, leaf7_b = 0, saved = 0; /* registers the kernel saves */
+    if (__get_cpuid(1, &a, &b, &c, &d))
+        leaf1_c = c;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        leaf7_b = b;
+    if (leaf1_c & bit_OSXSAVE)
+        __asm__("xgetbv" : "=a"(saved), "=d"(d) : "c"(0));
+    if ((saved & 6) != 6 || !(leaf1_c & bit_FMA) || !(leaf7_b & bit_AVX2) || !(leaf7_b & bit_BMI2))
+        return "x86-64-v2";
+    return (saved & 0xe0) == 0xe0 && (leaf7_b & avx512) == avx512 ? "x86-64-v4" : "x86-64-v3";
 }
 
 static void brand(char out[64])

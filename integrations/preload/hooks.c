@@ -73,12 +73,12 @@ static inline int64_t by_pointer(uint64_t pointer, bool wide)
 
 /* ---- calls ---- */
 
-enum legal { KEY, NO_KEY, ILLEGAL }; /* may become a key; right but no key; for the original to complain about */
+/* The readers return false for what is not a call at all, and left to the original to complain about. */
 
 /* y[out] = alpha * op(A) x[in] + beta * y as a row-major product. A contiguous y is one row, y = x * op(A)^T, so
  * that x * W has the same key for one row as for more; any other y is a column. `t`: op(A) is the transpose of
  * what a row-major reader sees. */
-static inline enum legal fill_gemv(struct kfit_gemm_call *call, bool t, int64_t out, int64_t in, const void *a,
+static inline bool fill_gemv(struct kfit_gemm_call *call, bool t, int64_t out, int64_t in, const void *a,
                                    int64_t lda, const void *x, int64_t incx, void *y, int64_t incy)
 {
     call->k = in;
@@ -93,7 +93,7 @@ static inline enum legal fill_gemv(struct kfit_gemm_call *call, bool t, int64_t 
         call->lda = incx > 1 ? incx : in;
         call->ldb = lda;
         call->ldc = out;
-        return KEY;
+        return true;
     }
     int64_t size = call->type == KFIT_F64 ? 8 : 4;
     call->m = out;
@@ -105,23 +105,23 @@ static inline enum legal fill_gemv(struct kfit_gemm_call *call, bool t, int64_t 
     call->lda = lda;
     call->ldb = incx;
     call->ldc = incy;
-    return incx == 0 || incy == 0 ? ILLEGAL : incx < 0 || incy < 0 ? NO_KEY : KEY;
+    return incx != 0 && incy != 0; /* a negative one makes no key: it is no leading dimension */
 }
 
-static inline enum legal read_gemm(struct kfit_gemm_call *call, enum op ta, enum op tb)
+static inline bool read_gemm(struct kfit_gemm_call *call, enum op ta, enum op tb)
 {
     call->ta = ta == OP_T;
     call->tb = tb == OP_T;
-    return ta == OP_UNKNOWN || tb == OP_UNKNOWN ? ILLEGAL : KEY;
+    return ta != OP_UNKNOWN && tb != OP_UNKNOWN;
 }
 
-static inline enum legal read_gemv(struct kfit_gemm_call *call, bool col_major, enum op t, int64_t m, int64_t n,
+static inline bool read_gemv(struct kfit_gemm_call *call, bool col_major, enum op t, int64_t m, int64_t n,
                                    const void *a, int64_t lda, const void *x, int64_t incx, void *y, int64_t incy)
 {
     bool swap = t == OP_T;
-    enum legal legal =
+    bool legal =
         fill_gemv(call, swap != col_major, swap ? n : m, swap ? m : n, a, lda, x, incx, y, incy);
-    return t == OP_UNKNOWN ? ILLEGAL : legal;
+    return legal && t != OP_UNKNOWN;
 }
 
 static inline double scalar(enum kfit_dtype type, const void *p)
@@ -135,14 +135,14 @@ static inline double scalar(enum kfit_dtype type, const void *p)
 #define VALUE(i)   by_value(ARG(i), wide)
 #define AT(i)      by_pointer(ARG(i), wide)
 
-static inline enum legal read_call(struct kfit_gemm_call *call, enum kind kind, enum kfit_dtype type, bool wide,
+static inline bool read_call(struct kfit_gemm_call *call, enum kind kind, enum kfit_dtype type, bool wide,
                                    const struct frame *f)
 {
     *call = (struct kfit_gemm_call){.type = type};
     if (kind == cblas_gemm || kind == cblas_gemv) {
         int32_t order = (int32_t)ARG(0);
         bool col_major = order == 102;
-        enum legal legal;
+        bool legal;
         call->alpha = scalar(type, &f->scalar[0]);
         call->beta = scalar(type, &f->scalar[1]);
         if (kind == cblas_gemm) {
@@ -155,7 +155,7 @@ static inline enum legal read_call(struct kfit_gemm_call *call, enum kind kind, 
         } else
             legal = read_gemv(call, col_major, cblas_op(ARG(1)), VALUE(2), VALUE(3), POINTER(4), VALUE(5),
                               POINTER(6), VALUE(7), POINTER(8), VALUE(9));
-        return order == 101 || col_major ? legal : ILLEGAL;
+        return legal && (order == 101 || col_major);
     }
     if (kind == fortran_gemm) {
         call->col_major = true;
@@ -191,14 +191,14 @@ static inline bool generic_of(struct kfit_dispatcher *d, const struct kfit_blas 
 }
 
 /* True if the result is in c. */
-static inline bool served(const struct kfit_site *site, const struct kfit_gemm_call *call, enum legal legal)
+static inline bool served(const struct kfit_site *site, const struct kfit_gemm_call *call, bool legal)
 {
     const struct kfit_blas *blas = site->blas;
     struct kfit_dispatcher *d = __atomic_load_n(&kfit_served.dispatcher, __ATOMIC_ACQUIRE);
     uint32_t generic;
     if (__builtin_expect(!d, 0) && !(d = kfit_serve(blas)))
         return false;
-    if (legal != KEY) {
+    if (!legal) {
         kfit_dispatch_unkeyed(d, KFIT_REASON_FLAGS);
         return false;
     }
@@ -213,9 +213,9 @@ const void *kfit_hooked(const struct frame *f, unsigned hook)
     struct kfit_gemm_call call;
     if (!site->blas)
         return site->fn;
-    enum legal legal = read_call(&call, hooks[hook].kind, hooks[hook].type, site->wide, f);
+    bool legal = read_call(&call, hooks[hook].kind, hooks[hook].type, site->wide, f);
     if (__builtin_expect(!site->fn, 0)) {
-        if (legal != ILLEGAL)
+        if (legal)
             kfit_reference_gemm(&call);
         return NULL;
     }

@@ -4,7 +4,8 @@
  *   calls odd                what never becomes a key, and alpha = 2
  *   calls loop COUNT         cblas_sgemm 4x4x4
  *   calls threads N COUNT    N threads at once, COUNT calls each
- *   calls fork N COUNT       N children, each with COUNT calls, forked while another thread calls without pause */
+ *   calls fork N COUNT DELAY N children, each with COUNT calls, forked while another thread calls without pause; the
+ *                            first some microseconds after that thread began */
 #include <cblas.h>
 #include <errno.h>
 #include <fenv.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <xmmintrin.h>
 
@@ -116,6 +118,10 @@ static void odd(void)
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 3, 7, 5, 2, af, 5, bf, 7, 1, cf, 7);
     gemv(ROW_MAJOR, true, false, 1, 1, 1, -1);
     print("scaled");
+    cblas_sgemm((enum CBLAS_ORDER)5, CblasNoTrans, CblasNoTrans, 3, 7, 5, 1, af, 5, bf, 7, 0, cf, 7);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, (enum CBLAS_TRANSPOSE)5, 3, 7, 5, 1, ad, 5, bd, 7, 0, cd, 7);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 3, 7, 5, 1, af, 4, bf, 7, 0, cf, 7);
+    print("wrong");
 }
 
 static void loop(long count, float *out)
@@ -155,12 +161,16 @@ static void *busy(void *started)
     return NULL;
 }
 
-static void forks(int n, long count)
+static void forks(int n, long count, long delay_us)
 {
     pthread_t id;
     atomic_bool started = false;
+    struct timespec now, then;
     pthread_create(&id, NULL, busy, &started);
-    /* the first child may come while the other thread starts kfit, most come in the middle of a call */
+    clock_gettime(CLOCK_MONOTONIC, &then);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - then.tv_sec) * 1000000 + (now.tv_nsec - then.tv_nsec) / 1000 < delay_us);
     for (int i = 0; i < n; i++) {
         pid_t child = fork();
         int st = 0;
@@ -192,8 +202,8 @@ int main(int argc, char **argv)
         loop(atol(argv[2]), cf), print("loop");
     else if (!strcmp(what, "threads") && argc == 4)
         threads(atoi(argv[2]), atol(argv[3]));
-    else if (!strcmp(what, "fork") && argc == 4)
-        forks(atoi(argv[2]), atol(argv[3]));
+    else if (!strcmp(what, "fork") && argc == 5)
+        forks(atoi(argv[2]), atol(argv[3]), atol(argv[4]));
     else
         return 2;
     return 0;

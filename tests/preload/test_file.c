@@ -49,8 +49,8 @@ static void needs_libc_only(void)
         }
         CHECK_MSG(!strstr(line, "RPATH") && !strstr(line, "RUNPATH"), "%s", line);
         /* no constructor of ours: only the compiler's own frame_dummy, one pointer */
-        const char *size = strstr(line, "INIT_ARRAYSZ") ? strrchr(line, ')') : NULL;
-        CHECK_MSG(!size || strtol(size + 1, NULL, 10) <= (long)sizeof(void *), "%s", line);
+        const char *size = strstr(line, "(INIT_ARRAYSZ)");
+        CHECK_MSG(!size || strtol(size + strlen("(INIT_ARRAYSZ)"), NULL, 10) == (long)sizeof(void *), "%s", line);
     }
     CHECK_INT(needed, 1);
 }

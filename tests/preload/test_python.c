@@ -104,6 +104,16 @@ static void pypi_numpy_and_scipy(void)
     CHECK(strcmp(generic(t, "scipy_cblas_%s64_")->path, generic(t, "scipy_%s_")->path));
 }
 
+static void a_pointer_called_by_a_stranger(void)
+{
+    char *out;
+    run_shimmed((const char *[]){pypi(), PRELOAD_DIR "/pointer.py", NULL}, kfit_test_dir(), NULL, &out, NULL);
+    CHECK_STR(out, "32.0\n32.0\n");
+    struct kfit_trace *t = trace_only(kfit_test_dir());
+    CHECK_INT(calls_of(t, "f32", 1, 1, 3), 1);
+    CHECK_INT(kfit_trace_header(t)->unkeyed[KFIT_REASON_FLAGS], 1);
+}
+
 /* ---- processes ---- */
 
 static void check_forks(const char *method)
@@ -187,6 +197,7 @@ static const struct kfit_test tests[] = {
     TEST(debian_numpy),
     TEST(a_blas_that_calls_itself_is_counted_once),
     TEST_SLOW(pypi_numpy_and_scipy, 600),
+    TEST(a_pointer_called_by_a_stranger),
     TEST(forked_by_os_fork),
     TEST(forked_by_multiprocessing),
     TEST(forked_by_a_server),
