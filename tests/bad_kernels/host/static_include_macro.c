@@ -1,0 +1,10 @@
+/* kfit-candidate 1
+{"op":"gemm", "device":"host", "launches":[{"entry":"kfit_main"}]}
+*/
+/* The same, with the name in a macro. */
+#define NAME "/etc/hostname"
+#include NAME
+void kfit_main(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, void *ws)
+{
+    c[0] = a[0] * b[0];
+}
