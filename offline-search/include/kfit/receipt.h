@@ -54,7 +54,9 @@ extern "C" {
     X(SUSPECT_ROOFLINE, "suspect:beyond-roofline")                                                           \
     X(REPEAT_FAILED, "repeat:failed")                                                                        \
     X(GENERIC_WRONG, "generic:wrong")                                                                        \
-    X(MODEL_FURTHER, "model:further")
+    X(MODEL_FURTHER, "model:further")                                                                        \
+    X(STATIC_PRAGMA, "static:pragma")                                                                        \
+    X(STATIC_ATTRIBUTE, "static:attribute")
 
 enum kfit_code {
 #define KFIT_X(name, str) KFIT_CODE_##name,
