@@ -99,9 +99,11 @@ void kfit_record_encode(const struct kfit_record *r, void *out)
                            .smem_bytes = from->smem_bytes,
                            .cooperative = from->cooperative};
         memcpy(l.entry, from->entry, strnlen(from->entry, sizeof l.entry));
-        memcpy(l.grid, from->grid, sizeof l.grid);
-        memcpy(l.block, from->block, sizeof l.block);
-        memcpy(l.cluster, from->cluster, sizeof l.cluster);
+        for (unsigned d = 0; d < 3; d++) {
+            l.grid[d] = from->grid[d];
+            l.block[d] = from->block[d];
+            l.cluster[d] = from->cluster[d];
+        }
         memcpy(p, &l, sizeof l);
     }
     memset(p, 0, h.origin_bytes);
@@ -143,9 +145,11 @@ static enum kfit_status decode_plan(const struct head *h, const uint8_t *p, stru
             return kfit_fail(err, KFIT_E_FORMAT, "record: launch %zu is not well-formed", i);
         memcpy(to->entry, l.entry, sizeof to->entry);
         to->entry_offset = l.entry_offset;
-        memcpy(to->grid, l.grid, sizeof to->grid);
-        memcpy(to->block, l.block, sizeof to->block);
-        memcpy(to->cluster, l.cluster, sizeof to->cluster);
+        for (unsigned d = 0; d < 3; d++) {
+            to->grid[d] = l.grid[d];
+            to->block[d] = l.block[d];
+            to->cluster[d] = l.cluster[d];
+        }
         to->smem_bytes = l.smem_bytes;
         to->cooperative = l.cooperative;
     }
@@ -222,6 +226,8 @@ enum kfit_status kfit_record_decode(const void *data, size_t size, struct kfit_r
     if (!text_ok(origin, h.origin_bytes))
         return kfit_fail(err, KFIT_E_FORMAT, "record: origin is not a text");
     memcpy(out.origin, origin, h.origin_bytes);
+    if (origin_bytes(&out) != h.origin_bytes)
+        return kfit_fail(err, KFIT_E_FORMAT, "record: origin is padded too far");
     if (h.kind == KFIT_RECORD_WINNER) {
         s = decode_plan(&h, plan, &out.plan, err);
         if (s != KFIT_OK)

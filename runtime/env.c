@@ -30,7 +30,7 @@ static void brand(char out[64])
 {
     unsigned r[12] = {0};
     snprintf(out, 64, "unknown");
-    if (__get_cpuid_max(0x80000000u, NULL) < 0x80000004u)
+    if ((unsigned)__get_cpuid_max(0x80000000u, NULL) < 0x80000004u)
         return;
     for (unsigned i = 0; i < 3; i++)
         __get_cpuid(0x80000002u + i, &r[4 * i], &r[4 * i + 1], &r[4 * i + 2], &r[4 * i + 3]);
