@@ -3,6 +3,10 @@
  *   calls keys               every form, type, transpose and increment (calls.h)
  *   calls odd                what never becomes a key, and alpha = 2
  *   calls loop COUNT         cblas_sgemm 4x4x4
+ *   calls step COUNT         the same, printing one element of each result
+ *   calls alpha VALUE        one of them with another alpha
+ *   calls lines              one of them for each line of input
+ *   calls set-threads COUNT  COUNT of them with the BLAS at one thread, then at two, then at one
  *   calls threads N COUNT    N threads at once, COUNT calls each
  *   calls fork N COUNT DELAY N children, each with COUNT calls, forked while another thread calls without pause; the
  *                            first some microseconds after that thread began */
@@ -130,6 +134,31 @@ static void loop(long count, float *out)
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 4, 4, 4, 1, af, 4, bf, 4, 0, out, 4);
 }
 
+static void step(long count, float alpha)
+{
+    for (long i = 0; i < count; i++) {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 4, 4, 4, alpha, af, 4, bf, 4, 0, cf, 4);
+        printf("%g\n", cf[0]);
+        fflush(stdout);
+    }
+}
+
+static void lines(void)
+{
+    for (int c; (c = getchar()) != EOF;)
+        if (c == '\n')
+            step(1, 1);
+}
+
+static void set_threads(long count)
+{
+    static const int phases[] = {1, 2, 1};
+    for (int i = 0; i < 3; i++) {
+        openblas_set_num_threads(phases[i]);
+        step(count, 1);
+    }
+}
+
 static pthread_barrier_t together;
 static atomic_bool stop;
 
@@ -200,6 +229,14 @@ int main(int argc, char **argv)
         odd();
     else if (!strcmp(what, "loop") && argc == 3)
         loop(atol(argv[2]), cf), print("loop");
+    else if (!strcmp(what, "step") && argc == 3)
+        step(atol(argv[2]), 1);
+    else if (!strcmp(what, "alpha") && argc == 3)
+        step(1, (float)atof(argv[2]));
+    else if (!strcmp(what, "lines"))
+        lines();
+    else if (!strcmp(what, "set-threads") && argc == 3)
+        set_threads(atol(argv[2]));
     else if (!strcmp(what, "threads") && argc == 4)
         threads(atoi(argv[2]), atol(argv[3]));
     else if (!strcmp(what, "fork") && argc == 5)

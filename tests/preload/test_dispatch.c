@@ -1,0 +1,251 @@
+/* Published kernels in real programs. The kernels here do not multiply: they write 42, so that a program's output says
+ * which of its calls ran them. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kfit/generation.h"
+#include "kfit/op.h"
+#include "kfit/reason.h"
+#include "traces.h"
+
+/* The image: position-independent code without data, between the bounds that the linker gives its section. */
+__attribute__((section("kfit_image"), noinline, used)) static void kernel_of_16(const float *a, const float *b, float *c,
+                                                                              void *workspace)
+{
+    volatile uint32_t *out = (volatile uint32_t *)(void *)c; /* bits: a float constant would be data */
+    (void)a, (void)b, (void)workspace;
+    for (int i = 0; i < 16; i++)
+        out[i] = 0x42280000;
+}
+extern const uint8_t __start_kfit_image[], __stop_kfit_image[];
+
+static const struct kfit_gemm_call square = {.type = KFIT_F32, .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4,
+                                             .alpha = 1, .a = (void *)64, .b = (void *)64, .c = (void *)64};
+/* a row of numpy's x @ W: sixteen columns, as the kernel writes */
+static const struct kfit_gemm_call row = {.type = KFIT_F32, .m = 1, .n = 16, .k = 8, .lda = 8, .ldb = 16, .ldc = 16,
+                                          .alpha = 1, .a = (void *)64, .b = (void *)64, .c = (void *)64};
+static const char square_text[] = "gemm/f32,f32,f32/acc=f32/m=4,n=4,k=4/nn/lda=4,ldb=4,ldc=4/alpha=1,beta=0/align=16";
+static const char row_text[] = "gemm/f32,f32,f32/acc=f32/m=1,n=16,k=8/nn/lda=8,ldb=16,ldc=16/alpha=1,beta=0/align=16";
+
+static char cache_env[400], trace_dir[300];
+
+static void record(struct kfit_record *r, const struct kfit_gemm_call *call, const struct kfit_env *env)
+{
+    const void *args[3];
+    memset(r, 0, sizeof *r);
+    CHECK(kfit_gemm_key_fill(call, &r->key, args));
+    r->kind = KFIT_RECORD_WINNER;
+    r->op_version = kfit_op_of(&r->key)->version;
+    r->env_hard = env->hard_hash;
+    r->env_soft = env->soft_hash;
+    r->made_unix_s = 1700000000;
+    r->ns_candidate = 10, r->ns_incumbent = r->ns_generic = 20;
+    r->ratio = 2, r->lo = 1.9, r->hi = 2.1;
+    memset(r->source_digest, 7, sizeof r->source_digest);
+    snprintf(r->origin, sizeof r->origin, "person:test");
+    r->plan.launch_count = 1;
+    r->plan.launches[0] = (struct kfit_launch){
+        .entry = "kfit_main", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1},
+        .entry_offset = (uint64_t)((const uint8_t *)(uintptr_t)kernel_of_16 - __start_kfit_image)};
+    r->image = __start_kfit_image;
+    r->image_bytes = (uint64_t)(__stop_kfit_image - __start_kfit_image);
+}
+
+/* Publishes both kernels for this machine at one BLAS thread. */
+static void publish(void)
+{
+    struct kfit_env env;
+    struct kfit_record r[2];
+    struct kfit_error err = {""};
+    char dir[300];
+    uint64_t number;
+    kfit_env_host(&env, 1, "OpenBLAS", NULL);
+    record(&r[0], &square, &env);
+    record(&r[1], &row, &env);
+    snprintf(dir, sizeof dir, "%s/cache", kfit_test_dir());
+    snprintf(cache_env, sizeof cache_env, "KFIT_CACHE=%s", dir);
+    snprintf(trace_dir, sizeof trace_dir, "%s/trace", kfit_test_dir());
+    const struct kfit_publish_params params = {
+        .dir = dir, .records = r, .count = 2, .envs = &env, .env_count = 1, .approver = "test"};
+    CHECK_OK(kfit_generation_publish(&params, &number, &err), err);
+}
+
+/* Runs calls.c and returns the only trace. */
+static struct kfit_trace *run(char **out, const char *extra, const char *const argv[])
+{
+    char *err;
+    if (!cache_env[0])
+        publish();
+    run_shimmed(argv, trace_dir, (const char *[]){cache_env, extra, NULL}, out, &err);
+    CHECK_STR(err, "");
+    return trace_only(trace_dir);
+}
+#define CALLS_ARGV(...) ((const char *[]){CALLS, __VA_ARGS__, NULL})
+
+/* ---- cases ---- */
+
+static void a_published_kernel_runs(void)
+{
+    char *out;
+    struct kfit_trace *t = run(&out, NULL, CALLS_ARGV("step", "5"));
+    CHECK_STR(out, "42\n42\n42\n42\n42\n");
+    CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_NONE), 5);
+    CHECK_INT(trace_calls(t), 5);
+    CHECK_INT(kfit_trace_header(t)->generation, 1);
+    CHECK_INT(kfit_trace_header(t)->state_reason, KFIT_REASON_NONE);
+}
+
+static void only_the_exact_key_runs_it(void)
+{
+    char *out;
+    struct kfit_trace *t = run(&out, NULL, CALLS_ARGV("keys"));
+    CHECK(!strstr(out, "42\n"));
+    for (size_t i = 0; i < kfit_trace_count(t); i++)
+        CHECK_INT(kfit_trace_at(t, i)->count[KFIT_REASON_NO_RECORD], kfit_slot_calls(kfit_trace_at(t, i)));
+}
+
+static void recording_only_runs_nothing(void)
+{
+    char *out;
+    struct kfit_trace *t = run(&out, "KFIT_MODE=record", CALLS_ARGV("step", "2"));
+    CHECK_STR(out, "0.390625\n0.390625\n");
+    CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_OFF), 2);
+}
+
+static void a_banned_key_does_not_run(void)
+{
+    char ban[600], *out;
+    snprintf(ban, sizeof ban, "KFIT_BAN=%s\n%s", row_text, square_text);
+    struct kfit_trace *t = run(&out, ban, CALLS_ARGV("step", "2"));
+    CHECK_STR(out, "0.390625\n0.390625\n");
+    CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_BANNED), 2);
+}
+
+static void another_alpha_is_never_substituted(void)
+{
+    char *out;
+    struct kfit_trace *t = run(&out, NULL, CALLS_ARGV("alpha", "2"));
+    CHECK_STR(out, "0.78125\n");
+    CHECK_INT(trace_calls(t), 1);
+    CHECK_INT(kfit_trace_at(t, 0)->count[KFIT_REASON_FLAGS], 1);
+}
+
+/* The kernel was measured against one thread; with two the original may be faster. */
+static void another_thread_count_means_the_original(void)
+{
+    char *out;
+    struct kfit_trace *t = run(&out, NULL, CALLS_ARGV("set-threads", "3"));
+    CHECK_STR(out, "42\n42\n42\n0.390625\n0.390625\n0.390625\n42\n42\n42\n");
+    CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_NONE), 6);
+    CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_THREADS), 3);
+}
+
+static void threadpoolctl_is_seen(void)
+{
+    static const char program[] =
+        "import numpy as np, threadpoolctl\n"
+        "buf = np.zeros(4096, np.float32); at = -buf.ctypes.data % 64 // 4\n"
+        "x = buf[at:at + 8].reshape(1, 8); w = buf[at + 64:at + 192].reshape(8, 16)\n"
+        "y = buf[at + 512:at + 528].reshape(1, 16)\n"
+        "def go(): y[:] = 0; np.matmul(x, w, out=y); print(y[0, 0], y[0, 15])\n"
+        "go()\n"
+        "with threadpoolctl.threadpool_limits(2): go()\n"
+        "go()\n";
+    const char *const argv[] = {"/usr/bin/python3", "-c", program, NULL};
+    char *out, *err;
+    if (kfit_test_run((const char *[]){argv[0], "-c", "import numpy, threadpoolctl", NULL}, NULL, NULL, &err))
+        SKIP("no numpy or threadpoolctl for %s: %s", argv[0], err);
+    struct kfit_trace *t = run(&out, NULL, argv);
+    CHECK_STR(out, "42.0 42.0\n0.0 0.0\n42.0 42.0\n");
+    CHECK_INT(trace_calls_of(t, row_text, KFIT_REASON_NONE), 2);
+    CHECK_INT(trace_calls_of(t, row_text, KFIT_REASON_THREADS), 1);
+}
+
+/* A program that calls once per line on its standard input. */
+static void off_works_within_one_call(void)
+{
+    publish();
+    int to[2], from[2], st;
+    CHECK(!pipe(to) && !pipe(from));
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        char trace[400];
+        snprintf(trace, sizeof trace, "KFIT_TRACE=%s", trace_dir);
+        dup2(to[0], 0), dup2(from[1], 1);
+        close(to[1]), close(from[0]);
+        putenv(trace), putenv(cache_env), putenv("LD_PRELOAD=" SHIM), putenv("OPENBLAS_NUM_THREADS=1");
+        execl(CALLS, CALLS, "lines", NULL);
+        _exit(127);
+    }
+    close(to[0]), close(from[1]);
+    FILE *answers = fdopen(from[0], "r");
+    static const struct {
+        enum kfit_control before;
+        const char *answer;
+    } steps[] = {{KFIT_CONTROL_RUN, "42\n"}, {KFIT_CONTROL_OFF, "0.390625\n"}, {KFIT_CONTROL_RUN, "42\n"}};
+    struct kfit_error err = {""};
+    char path[800] = "", line[64], *out;
+    for (int i = 0; i < 3; i++) {
+        if (i)
+            CHECK_OK(kfit_trace_set_control(path, steps[i].before, &err), err);
+        CHECK_INT(write(to[1], "\n", 1), 1);
+        CHECK(fgets(line, sizeof line, answers));
+        CHECK_STR(line, steps[i].answer);
+        if (!i) {
+            char command[400];
+            snprintf(command, sizeof command, "printf %%s %s/*.kft", trace_dir);
+            CHECK_INT(kfit_test_run((const char *[]){"sh", "-c", command, NULL}, NULL, &out, NULL), 0);
+            snprintf(path, sizeof path, "%s", out);
+        }
+    }
+    close(to[1]);
+    CHECK(waitpid(pid, &st, 0) == pid && st == 0);
+    struct kfit_trace *t = trace_only(trace_dir);
+    CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_NONE), 2);
+    CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_OFF), 1);
+}
+
+static void forked_children_go_on_dispatching(void)
+{
+    char *out, *err;
+    publish();
+    run_shimmed(CALLS_ARGV("fork", "4", "3", "2000"), trace_dir, (const char *[]){cache_env, NULL}, &out, &err);
+    CHECK_STR(err, "");
+    struct kfit_trace *t[TRACES_MAX];
+    size_t n = traces_read(trace_dir, t);
+    CHECK_INT(n, 5);
+    CHECK_MSG(!strchr(out, ':'), "%s", out); /* "child N: status" */
+    int children = 0;
+    for (size_t i = 0; i < n; i++) {
+        children += trace_calls_of(t[i], square_text, KFIT_REASON_NONE) == 3 && trace_calls(t[i]) == 3;
+        CHECK_INT(kfit_trace_header(t[i])->generation, 1);
+    }
+    CHECK_INT(children, 4);
+}
+
+static void a_generation_for_another_thread_count(void)
+{
+    char *out, *err;
+    publish();
+    run_shimmed(CALLS_ARGV("step", "2"), trace_dir, (const char *[]){cache_env, "OPENBLAS_NUM_THREADS=2", NULL}, &out, &err);
+    struct kfit_trace *t = trace_only(trace_dir);
+    CHECK_MSG(strstr(err, "threads=1;") && strstr(err, "threads=2;"), "said: %s", err);
+    CHECK_STR(out, "0.390625\n0.390625\n");
+    CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_NONE), 0);
+    CHECK_INT(trace_calls(t), 2);
+}
+
+static const struct kfit_test tests[] = {
+    TEST(a_published_kernel_runs),
+    TEST(only_the_exact_key_runs_it),
+    TEST(recording_only_runs_nothing),
+    TEST(a_banned_key_does_not_run),
+    TEST(another_alpha_is_never_substituted),
+    TEST(another_thread_count_means_the_original),
+    TEST(threadpoolctl_is_seen),
+    TEST(off_works_within_one_call),
+    TEST(forked_children_go_on_dispatching),
+    TEST(a_generation_for_another_thread_count),
+};
+TEST_MAIN(tests)
