@@ -85,6 +85,9 @@ struct loading {
     struct kfit_table *t;
     struct kfit_table_info *info;
     const struct kfit_env *env;
+    struct kfit_generation *generation;
+    uint64_t soft_hash; /* last compared, with its outcome */
+    bool soft_differs;
     uint32_t images;
     char problem[160]; /* the first */
 };
@@ -93,6 +96,31 @@ static void fail(struct loading *l, const char *problem)
 {
     if (!l->info->failed++)
         snprintf(l->problem, sizeof l->problem, "%.150s", problem);
+}
+
+/* Whether a name that both soft environments give has two values: the tuner knows its compiler, a server does
+ * not know one. */
+static bool differs(const char *ours, const char *theirs)
+{
+    for (const char *p = ours; *p; p += strcspn(p, ";"), p += *p == ';') {
+        char name[32], a[KFIT_ENV_TEXT_MAX], b[KFIT_ENV_TEXT_MAX];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "="), p);
+        if (kfit_env_get(ours, name, a, sizeof a) && kfit_env_get(theirs, name, b, sizeof b) && strcmp(a, b))
+            return true;
+    }
+    return false;
+}
+
+static bool is_stale(struct loading *l, uint64_t soft_hash)
+{
+    char text[KFIT_ENV_TEXT_MAX];
+    if (soft_hash == l->env->soft_hash)
+        return false;
+    if (soft_hash != l->soft_hash) {
+        l->soft_hash = soft_hash;
+        l->soft_differs = !kfit_generation_env(l->generation, soft_hash, text) || differs(l->env->soft, text);
+    }
+    return l->soft_differs;
 }
 
 static int take(void *ctx, const struct kfit_record *r, const char *problem)
@@ -126,7 +154,7 @@ static int take(void *ctx, const struct kfit_record *r, const char *problem)
         return 0;
     }
     e->kernel.nargs = l->images++; /* until sealed: which image */
-    e->stale = r->env_soft != l->env->soft_hash;
+    e->stale = is_stale(l, r->env_soft);
     l->info->winners++;
     l->info->stale += e->stale;
     size_t *workspace = &l->info->workspace[r->plan.workspace_init];
@@ -249,7 +277,7 @@ enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info
     if (s != KFIT_OK)
         goto end;
 
-    struct loading l = {.t = t, .info = info, .env = p->env};
+    struct loading l = {.t = t, .info = info, .env = p->env, .generation = g};
     s = kfit_generation_each(g, p->env->hard_hash, take, &l, err);
     if (s == KFIT_OK && !t->count && m->records) {
         uint64_t other = 0;

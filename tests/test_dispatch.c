@@ -275,6 +275,10 @@ static void another_environment_is_not_loaded(void)
     check_gemm(d, 4, 2, KFIT_REASON_NONE);
     CHECK(strstr(header(d)->state_text, "(3 stale)"));
     kfit_dispatcher_destroy(d);
+    kfit_env_host(&env, 2, NULL, "some compiler"); /* what only one side knows does not differ */
+    d = dispatcher(KFIT_MODE_BOTH, NULL);
+    CHECK(strstr(header(d)->state_text, "(0 stale)"));
+    kfit_dispatcher_destroy(d);
 }
 
 static void no_trace_directory_still_dispatches(void)
