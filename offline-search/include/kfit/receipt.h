@@ -56,7 +56,8 @@ extern "C" {
     X(GENERIC_WRONG, "generic:wrong")                                                                        \
     X(MODEL_FURTHER, "model:further")                                                                        \
     X(STATIC_PRAGMA, "static:pragma")                                                                        \
-    X(STATIC_ATTRIBUTE, "static:attribute")
+    X(STATIC_ATTRIBUTE, "static:attribute")                                                                  \
+    X(WRONG_FP_STATE, "wrong:fp_state")
 
 enum kfit_code {
 #define KFIT_X(name, str) KFIT_CODE_##name,
