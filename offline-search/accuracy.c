@@ -73,11 +73,24 @@ double kfit_accuracy_rms(const struct kfit_accuracy *a)
     return a->n ? sqrt(a->sum_of_squares / (double)a->n) : 0;
 }
 
+/* Rounding each product and the result costs up to 0.7 u however few terms there are. */
+static double absolute_bound(int64_t reduction)
+{
+    return 0.3 * sqrt((double)(reduction < 9 ? 9 : reduction));
+}
+
+static bool within(const struct kfit_accuracy *a, double bound)
+{
+    return kfit_accuracy_rms(a) <= bound && a->worst <= 4 * bound;
+}
+
 bool kfit_accuracy_accept(const struct kfit_accuracy *a, const struct kfit_accuracy *generic, int64_t reduction)
 {
-    /* rounding the result alone costs up to 0.58 u: below four terms that is more than 0.3 sqrt(K) */
-    double bound = 0.3 * sqrt((double)(reduction < 4 ? 4 : reduction));
-    if (generic && 1.5 * kfit_accuracy_rms(generic) > bound)
-        bound = 1.5 * kfit_accuracy_rms(generic);
-    return kfit_accuracy_rms(a) <= bound && a->worst <= 4 * bound;
+    double bound = absolute_bound(reduction), relative = 1.5 * kfit_accuracy_rms(generic);
+    return within(a, relative > bound ? relative : bound);
+}
+
+bool kfit_accuracy_hopeless(const struct kfit_accuracy *generic, int64_t reduction)
+{
+    return !within(generic, 2 * absolute_bound(reduction));
 }

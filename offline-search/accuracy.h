@@ -1,8 +1,8 @@
 /* accuracy.h - how far an output is from float64, and whether that is near enough.
  *
  * With u the unit roundoff of the output, K the terms of a sum and mag the sum of their magnitudes, an element is
- * off by e = |y - ref| / (u mag). Accepted: rms(e) <= max(1.5 rms(e of the generic), 0.3 sqrt(K)), pooled over
- * the seeds of a distribution, and no element beyond four times that. Plain sequential sums reach 0.22 sqrt(K).
+ * off by e = |y - ref| / (u mag). Accepted: rms(e) <= max(1.5 rms(e of the generic), 0.3 sqrt(max(K, 9))), pooled
+ * over the seeds of a distribution, and no element beyond four times that. Plain sequential sums reach 0.22 sqrt(K).
  */
 #ifndef KFIT_ACCURACY_H
 #define KFIT_ACCURACY_H
@@ -29,7 +29,9 @@ struct kfit_expected {
 enum kfit_code kfit_accuracy_add(struct kfit_accuracy *a, const struct kfit_expected *e, const void *out, char at[64]);
 
 double kfit_accuracy_rms(const struct kfit_accuracy *a);
-/* generic NULL: by the absolute bound alone. */
 bool kfit_accuracy_accept(const struct kfit_accuracy *a, const struct kfit_accuracy *generic, int64_t reduction);
+/* Is the generic itself beyond what any honest sum does? Twice the bound: terms of one sign whose sum lies low
+ * between two powers of two cost a plain sum 0.35 sqrt(K). */
+bool kfit_accuracy_hopeless(const struct kfit_accuracy *generic, int64_t reduction);
 
 #endif

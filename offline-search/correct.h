@@ -15,6 +15,7 @@ struct kfit_case {
     struct kfit_accuracy generic;
 };
 
+/* Cases of one distribution lie beside each other; their errors are pooled. */
 struct kfit_cases {
     union kfit_key key;
     unsigned count;

@@ -11,7 +11,8 @@ struct kfit_fast_params {
     bool has_incumbent;             /* an image beside the generic: the faster of the two is to be beaten */
     double call_ns, timer_step_ns;
     uint64_t seed;
-    bool brief; /* a first impression: few pairs, no cold run, no verdict */
+    bool brief; /* a first impression: few pairs, no verdict */
+    bool cold;  /* also time with cold caches, for the record */
 };
 
 struct kfit_fast_result {

@@ -48,18 +48,22 @@ static uint64_t os_random(void)
 
 static enum kfit_status find_runner(const char *given, char out[512], struct kfit_error *err)
 {
-    if (given)
-        snprintf(out, 512, "%s", given);
-    else {
-        ssize_t n = readlink("/proc/self/exe", out, 480);
-        out[n > 0 ? n : 0] = '\0';
-        char *slash = strrchr(out, '/');
-        snprintf(slash ? slash + 1 : out, 16, "kfit-runner");
+    /* beside the program; in an installed tree; in a build tree */
+    static const char *const places[] = {"kfit-runner", "../libexec/kfit/kfit-runner",
+                                         "../../offline-search/kfit-runner"};
+    char dir[400];
+    ssize_t n = readlink("/proc/self/exe", dir, sizeof dir - 1);
+    dir[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        slash[1] = '\0';
+    for (size_t i = 0; i < (given ? 1 : sizeof places / sizeof *places); i++) {
+        snprintf(out, 512, "%s%s", given ? "" : dir, given ? given : places[i]);
+        if (!access(out, X_OK))
+            return KFIT_OK;
     }
-    if (access(out, X_OK))
-        return kfit_fail(err, KFIT_E_NOTFOUND, "judge: no runner at %s: %s; it is installed beside kfit", out,
-                         strerror(errno));
-    return KFIT_OK;
+    return kfit_fail(err, KFIT_E_NOTFOUND, "judge: no runner at %s: %s; kfit-runner belongs beside kfit", out,
+                     strerror(errno));
 }
 
 enum kfit_status kfit_judge_create(const struct kfit_judge_params *p, struct kfit_judge **out, struct kfit_error *err)
@@ -166,8 +170,8 @@ static enum kfit_status gate_hidden(struct trial *t, struct kfit_gate_result *g,
     return st;
 }
 
-static enum kfit_status time_it(struct trial *t, const struct kfit_case *inputs, bool brief, struct kfit_gate_result *g,
-                                struct kfit_error *err)
+static enum kfit_status time_it(struct trial *t, const struct kfit_case *inputs, bool brief, bool cold,
+                                struct kfit_gate_result *g, struct kfit_error *err)
 {
     struct kfit_fast_params p = {.session = &t->session,
                                  .inputs = inputs,
@@ -176,7 +180,8 @@ static enum kfit_status time_it(struct trial *t, const struct kfit_case *inputs,
                                  .call_ns = t->j->call_ns,
                                  .timer_step_ns = t->j->timer_step_ns,
                                  .seed = os_random(),
-                                 .brief = brief};
+                                 .brief = brief,
+                                 .cold = cold};
     struct kfit_fast_result f;
     enum kfit_status st = kfit_fast(&p, &f, err);
     if (st != KFIT_OK)
@@ -192,12 +197,12 @@ static enum kfit_status time_it(struct trial *t, const struct kfit_case *inputs,
 
 static enum kfit_status gate_screen(struct trial *t, struct kfit_gate_result *g, struct kfit_error *err)
 {
-    return time_it(t, &t->j->cases.cases[0], true, g, err);
+    return time_it(t, &t->j->cases.cases[0], true, false, g, err);
 }
 
 static enum kfit_status gate_fast(struct trial *t, struct kfit_gate_result *g, struct kfit_error *err)
 {
-    return time_it(t, &t->j->cases.cases[0], false, g, err);
+    return time_it(t, &t->j->cases.cases[0], false, false, g, err);
 }
 
 /* Faster than this machine can be is a reason to look, then to disbelieve. */
@@ -226,7 +231,7 @@ static enum kfit_status gate_repeat(struct trial *t, struct kfit_gate_result *g,
         st = kfit_correct(&t->session, &cases, KFIT_RUN_CANDIDATE, t->generic, true, g, err);
     bool wrong = g->code;
     if (st == KFIT_OK && !wrong)
-        st = time_it(t, &cases.cases[0], false, g, err);
+        st = time_it(t, &cases.cases[0], false, true, g, err);
     if (g->code)
         snprintf(t->r->detail, sizeof t->r->detail, "%s the second time: %s", wrong ? "wrong" : kfit_code_str(g->code),
                  g->at);
@@ -291,6 +296,7 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
     r->gate_count = r->gate_count && !strcmp(r->gates[0].name, "static") ? 1 : 0;
 
     st = start(&t, err);
+    kfit_logf(&j->log, KFIT_LOG_DEBUG, "judge: started in %.0f ms", (kfit_now_ns() - begun) / 1e6);
     bool stopped = false;
     for (unsigned i = 0; i < sizeof gates / sizeof *gates && st == KFIT_OK && !stopped; i++) {
         struct kfit_gate_result *g = &r->gates[r->gate_count];
@@ -298,7 +304,10 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
             continue;
         memset(g, 0, sizeof *g);
         snprintf(g->name, sizeof g->name, "%s", gates[i].name);
+        double gate_begun = kfit_now_ns();
         st = gates[i].run(&t, g, err);
+        kfit_logf(&j->log, KFIT_LOG_DEBUG, "judge: gate %s: %s%s in %.0f ms", g->name, g->ok ? "passed" : "not passed ",
+                  kfit_code_str(g->code), (kfit_now_ns() - gate_begun) / 1e6);
         r->gate_count += st == KFIT_OK;
         if (st == KFIT_OK && !g->ok) {
             stopped = true;

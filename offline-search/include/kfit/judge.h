@@ -21,7 +21,8 @@ extern "C" {
 struct kfit_judge; /* device lock, ceilings, cached references */
 
 struct kfit_judge_params {
-    const char *runner;               /* path of kfit-runner; NULL: beside the running program */
+    const char *runner; /* path of kfit-runner; NULL: beside the running program, or where a build or an
+                           installation puts it seen from there */
     const struct kfit_generic *generic; /* the library the program uses; copied */
     const struct kfit_env *env;       /* copied; its threads are given to the generic */
     uint64_t seed;                    /* of the fixed inputs; 0: from the OS; printed in receipts */
