@@ -1,8 +1,8 @@
 /* accuracy.h - how far an output is from float64, and whether that is near enough.
  *
  * With u the unit roundoff of the output, K the terms of a sum and mag the sum of their magnitudes, an element is
- * off by e = |y - ref| / (u mag). Accepted: rms(e) <= max(1.5 rms(e of the generic), 0.3 sqrt(max(K, 9))), pooled
- * over the seeds of a distribution, and no element beyond four times that. Plain sequential sums reach 0.22 sqrt(K).
+ * off by e = |y - ref| / (u mag). Accepted: rms(e) <= max(1.5 rms(e of the generic), 0.3 sqrt(max(K, 12))), pooled
+ * over the seeds of a distribution, and no element beyond four times that (or 8). Plain sequential sums reach 0.22 sqrt(K).
  */
 #ifndef KFIT_ACCURACY_H
 #define KFIT_ACCURACY_H

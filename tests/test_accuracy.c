@@ -122,7 +122,7 @@ static void sequential_sums_are_never_refused(void)
             CHECK_MSG(code == KFIT_CODE_NONE && kfit_accuracy_accept(&a, &exact, lengths[l]),
                       "%s, K %d: %s %s, rms %g, worst %g", dist->name, lengths[l], kfit_code_str(code), at,
                       kfit_accuracy_rms(&a), a.worst);
-            double share = kfit_accuracy_rms(&a) / sqrt(lengths[l] < 9 ? 9 : lengths[l]);
+            double share = kfit_accuracy_rms(&a) / sqrt(lengths[l] < 12 ? 12 : lengths[l]);
             worst = share > worst ? share : worst;
             free(out);
             release(&x);
