@@ -23,7 +23,7 @@ static const struct {
 
 /* Contraction is wanted; everything that would change NaN, Inf or signed zeros is not. */
 static const char *const flags[] = {
-    "-std=gnu17", "-w", "-O3", "-mtune=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+    "-std=gnu17", "-w", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
     "-ffreestanding", "-fno-builtin", "-fPIC", "-fno-plt", "-fno-jump-tables", "-fno-stack-protector",
     "-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fvisibility=hidden",
     "-fno-common", "-fno-ident", "-nostdinc", "-mprefer-vector-width=512",
