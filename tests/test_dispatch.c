@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -293,6 +294,22 @@ static void no_trace_directory_still_dispatches(void)
     kfit_dispatcher_destroy(d);
 }
 
+/* Beyond a file-size limit the kernel kills who writes, be it to a memfd. */
+static void file_size_limit_kills_nobody(void)
+{
+    setup();
+    publish_usual();
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, RLIM_INFINITY});
+    struct kfit_dispatcher *d = dispatcher(KFIT_MODE_BOTH, NULL);
+    bool said = strstr(header(d)->state_text, "ulimit -f") && strstr(header(d)->state_text, "not recorded to a file");
+    enum kfit_reason reason = header(d)->state_reason;
+    float c;
+    gemm(d, 4, 2, &c);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
+    CHECK_MSG(said && reason == KFIT_REASON_LOAD_FAILED && c == -1, "%s", header(d)->state_text);
+    kfit_dispatcher_destroy(d);
+}
+
 static void generation_removed_while_in_use(void)
 {
     char command[256];
@@ -535,6 +552,7 @@ static const struct kfit_test tests[] = {
     TEST(every_state_says_why),
     TEST(another_environment_is_not_loaded),
     TEST(no_trace_directory_still_dispatches),
+    TEST(file_size_limit_kills_nobody),
     TEST(generation_removed_while_in_use),
     TEST(two_dispatchers_do_not_mix),
     TEST(more_keys_than_room),
