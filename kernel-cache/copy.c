@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "sha256.h"
@@ -16,6 +17,9 @@ enum kfit_status kfit_copy_sealed(int from, uint64_t length, const char *path, i
     enum kfit_status s = KFIT_OK;
     struct kfit_sha256_state sha;
     uint64_t done = 0;
+    struct rlimit limit;
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && length > limit.rlim_cur) /* SIGXFSZ, even for a file in memory */
+        return kfit_fail(err, KFIT_E_IO, "%.300s: more bytes than this process may write (ulimit -f)", path);
     uint8_t *buf = malloc(COPY_BYTES);
     int fd = memfd_create("kfit-copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (!buf || fd < 0) {
