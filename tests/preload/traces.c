@@ -82,7 +82,8 @@ void trace_print(const struct kfit_trace *t)
 
 void run_shimmed(const char *const argv[], const char *dir, const char *const extra[], char **out, char **err)
 {
-    const char *env[16] = {"LD_PRELOAD=" SHIM, "OPENBLAS_NUM_THREADS=1", "KFIT_MODE", "KFIT_CACHE", "KFIT_LOG"};
+    static const char preload[] = "LD_PRELOAD=" SHIM;
+    const char *env[16] = {preload, "OPENBLAS_NUM_THREADS=1", "KFIT_MODE", "KFIT_CACHE", "KFIT_LOG"};
     char trace[1024] = "KFIT_TRACE", *o, *e;
     size_t n = 5;
     if (dir)
