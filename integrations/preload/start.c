@@ -1,9 +1,12 @@
 /* When and how the shim begins: on the first hooked call of a process, from its environment. */
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kfit/env.h"
@@ -37,22 +40,37 @@ static int word(const char *text, const char *const *words, unsigned n)
 }
 #define WORD(text, words) word(text, words, sizeof words / sizeof *words)
 
+/* One line to stderr, which may be a pipe that no one reads any more: that is not the program's signal. */
+static void say(void *ctx, enum kfit_log_level level, const char *line)
+{
+    const struct timespec now = {0, 0};
+    sigset_t pipe_signal, before, pending;
+    sigemptyset(&pipe_signal);
+    sigaddset(&pipe_signal, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+    kfit_log_to_fd(ctx, level, line);
+    if (!sigismember(&pending, SIGPIPE))
+        sigtimedwait(&pipe_signal, NULL, &now);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 /* Unless asked for more, a program hears from its guest at most once. */
-static void first_line_only(void *ctx, enum kfit_log_level level, const char *line)
+static void say_once(void *ctx, enum kfit_log_level level, const char *line)
 {
     static bool said;
     if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
-        kfit_log_to_fd(ctx, level, line);
+        say(ctx, level, line);
 }
 
 static struct kfit_log read_log(void)
 {
     const char *text = variable("KFIT_LOG");
     int level = text ? WORD(text, level_names) : -1;
-    struct kfit_log log = {.ctx = (void *)(intptr_t)STDERR_FILENO, .level = KFIT_LOG_WARN, .fn = first_line_only};
+    struct kfit_log log = {.ctx = (void *)(intptr_t)STDERR_FILENO, .level = KFIT_LOG_WARN, .fn = say_once};
     if (level >= 0) {
         log.level = (enum kfit_log_level)level;
-        log.fn = kfit_log_to_fd;
+        log.fn = say;
     } else if (text)
         kfit_logf(&log, KFIT_LOG_ERROR, "KFIT_LOG=%.32s is none of none, error, warn, info, debug",
                   text);

@@ -12,6 +12,7 @@
  *                            first some microseconds after that thread began */
 #include <cblas.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <fenv.h>
 #include <f77blas.h>
 #include <pthread.h>
@@ -49,8 +50,12 @@ static void print(const char *what)
         h = (h ^ ((unsigned char *)cd)[i]) * 1099511628211u;
     for (size_t i = 0; i < sizeof cf; i++)
         h = (h ^ ((unsigned char *)cf)[i]) * 1099511628211u;
-    printf("%s %016llx errno %d fp %x %x\n", what, (unsigned long long)h, errno, fetestexcept(FE_ALL_EXCEPT),
-           _mm_getcsr());
+    int error = errno, fds = 0;
+    for (int fd = 0; fd < 64; fd++)
+        fds += fcntl(fd, F_GETFD) >= 0;
+    printf("%s %016llx errno %d fp %x %x fds %d\n", what, (unsigned long long)h, error, fetestexcept(FE_ALL_EXCEPT),
+           _mm_getcsr(), fds);
+    errno = error;
 }
 
 static void gemm(enum form form, bool f64, bool ta, bool tb)

@@ -1,7 +1,9 @@
 /* A guest in the process: whatever the environment or the machine is like, the program's answers are its own, and
  * it hears one line at most. */
 #include <dirent.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "traces.h"
@@ -82,6 +84,23 @@ static void log_levels(void)
     run_shimmed(keys, kfit_test_dir(), (const char *[]){"KFIT_LOG=debug", NULL}, &out, &err);
     CHECK_STR(out, bare());
     CHECK(strstr(err, "kfit: "));
+}
+
+/* A warning to a pipe without a reader would end most programs. */
+static void nobody_listens(void)
+{
+    int p[2], st;
+    CHECK(!pipe(p) && !close(p[0]));
+    pid_t pid = fork();
+    if (!pid) {
+        signal(SIGPIPE, SIG_DFL);
+        dup2(p[1], 2);
+        putenv("LD_PRELOAD=" SHIM), putenv("KFIT_TRACE=/dev/null/no");
+        execl(CALLS, CALLS, "loop", "1", NULL);
+        _exit(127);
+    }
+    CHECK(waitpid(pid, &st, 0) == pid);
+    CHECK_INT(st, 0);
 }
 
 static void trace_directories_that_cannot_be(void)
@@ -200,6 +219,7 @@ static const struct kfit_test tests[] = {
     TEST(record_by_mode_into_the_default_directory),
     TEST(a_mode_that_is_none),
     TEST(log_levels),
+    TEST(nobody_listens),
     TEST(trace_directories_that_cannot_be),
     TEST(a_full_disk),
     TEST(caches_that_cannot_be),
