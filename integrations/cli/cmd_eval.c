@@ -68,8 +68,8 @@ static void print_receipt(const struct kfit_receipt *r)
         const struct kfit_gate_result *g = &r->gates[i];
         printf("gate      %-8s %s", SAFE(g->name), g->ok ? "ok" : kfit_code_str(g->code));
         if (g->seeds)
-            printf(", %u seeds, worst in %s: rms %.3g, element %.3g of what is allowed", g->seeds,
-                   SAFE(g->distribution), g->err_rms, g->err_worst);
+            printf(", %u seeds, error rms %.3g, worst %.3g%s%s", g->seeds, g->err_rms, g->err_worst,
+                   g->distribution[0] ? " in " : "", SAFE(g->distribution));
         if (g->at[0])
             printf(" at %s", SAFE(g->at));
         putchar('\n');

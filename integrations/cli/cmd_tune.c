@@ -49,14 +49,13 @@ static void progress(void *ctx, const struct kfit_tune_progress *p)
     char ratio[48] = "";
     const struct kfit_timing *best = p->best && p->best->timing_count ? &p->best->timings[0] : NULL;
     if (best)
-        snprintf(ratio, sizeof ratio, ", best %.2f", best->ratio);
+        cli_ratio(best->ratio, best->lo, best->hi, ratio);
     if (p->event == KFIT_TUNE_DONE) {
         fprintf(stderr, "%s[%zu/%zu] %s: ", t->terminal ? "\r\033[K" : "", p->target + 1, p->targets,
                 cli_key(&p->at->key));
         if (p->best)
-            fprintf(stderr, "%s%s%s%s\n", kfit_verdict_str(p->best->verdict), p->best->code ? " " : "",
-                    kfit_code_str(p->best->code),
-                    best ? cli_ratio(best->ratio, best->lo, best->hi, (char[48]){" "}) : "");
+            fprintf(stderr, "%s%s%s%s%s\n", kfit_verdict_str(p->best->verdict), p->best->code ? " " : "",
+                    kfit_code_str(p->best->code), best ? " " : "", ratio);
         else
             fprintf(stderr, "no candidate was right\n");
     } else if (t->terminal) {
@@ -184,8 +183,9 @@ static void print_table(struct tuning *t, const struct kfit_report *r)
             rows[n++] = (struct saved){k, (double)k->calls * (k->before_ns - k->after_ns)};
     }
     qsort(rows, n, sizeof *rows, by_saved);
-    printf("%10s %9s %9s  %-19s %-9s %-14s %s\n", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]", "VERDICT",
-           "CODE", "KEY");
+    if (n)
+        printf("%10s %9s %9s  %-19s %-9s %-14s %s\n", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]", "VERDICT",
+               "CODE", "KEY");
     for (size_t i = 0; i < n; i++) {
         const struct kfit_report_key *k = rows[i].key;
         char ratio[48];

@@ -24,13 +24,8 @@ struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct 
     enum kfit_status s = kfit_judge_create(
         &(struct kfit_judge_params){.runner = runner, .generic = g, .env = env, .seed = seed, .log = cli_log},
         &j, &err);
-    if (s == KFIT_E_BUSY)
-        cli_fail("another tune or eval uses this device (%s); one at a time, or the times mean nothing: wait "
-                 "for it, or "
-                 "stop it",
-                 SAFE(err.text));
-    else if (s != KFIT_OK)
-        cli_failed("judge", s, &err);
+    if (s != KFIT_OK)
+        cli_failed(NULL, s, &err);
     return s == KFIT_OK ? j : NULL;
 }
 

@@ -7,6 +7,8 @@
 static const struct cli_command commands[] = {
     {"run", cli_run, NULL, "run a program and record its calls, or replace them from a cache"},
     {"trace", NULL, cli_trace_commands, "what was recorded: ls, merge, export"},
+    {"tune", cli_tune, NULL, "search kernels for the recorded keys; can be stopped and resumed"},
+    {"eval", cli_eval, NULL, "judge one kernel for one key"},
     {"review", cli_review, NULL, "what was found and is not published yet"},
     {"approve", cli_approve, NULL, "publish it as the next generation"},
     {"rollback", cli_rollback, NULL, "go back to an earlier generation"},
@@ -17,6 +19,7 @@ static const struct cli_command commands[] = {
     {"explain", cli_explain, NULL, "what would run for a key here, and why"},
     {"report", cli_report, NULL, "gain per key and share of time, as text or JSON"},
     {"doctor", cli_doctor, NULL, "what this machine offers, what is missing, what to do"},
+    {"demo", cli_demo, NULL, "the whole loop on a real program, in minutes"},
     {0},
 };
 
