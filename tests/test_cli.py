@@ -12,8 +12,13 @@ import unittest
 
 KFIT, FIXTURE = map(os.path.abspath, sys.argv[1:3])
 KEY = "gemm/f32,f32,f32/acc=f32/m=4,n=%d,k=64/nn/lda=64,ldb=%d,ldc=%d/alpha=1,beta=0/align=16"
-COMMANDS = ["run", "trace ls", "trace merge", "trace export", "review", "approve", "rollback", "off", "on",
-            "status", "cache ls", "cache show", "cache verify", "explain", "report", "doctor"]
+HEADER = """/* kfit-candidate 1
+{"op":"gemm", "device":"host", "name":"loops", "knobs":{"X":[1,2]}, "launches":[{"entry":"kfit_main"}]}
+*/
+#include "kfit_host.h"
+"""
+COMMANDS = ["run", "trace ls", "trace merge", "trace export", "tune", "eval", "review", "approve", "rollback", "off", "on",
+            "status", "cache ls", "cache show", "cache verify", "explain", "report", "doctor", "demo"]
 LIBDIR, SANITIZER = sys.argv[3:5]
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "report.json"
 
@@ -504,6 +509,117 @@ class Release(Case):
         self.assertTrue(out.splitlines()[0].endswith("; no gain"), out)
         _, err = self.c("report", self.dir / "none", rc=1)
         self.assertIn("none: No such file", err)
+
+
+class Judging(Case):
+    """Refusals before anything is judged; the judging itself is tested elsewhere."""
+
+    def test_eval_refuses_bad_input_by_name(self):
+        big = self.dir / "big.c"
+        big.write_bytes(b"x" * (10 << 20))
+        for args, rc, words in [
+                (["x.c"], 2, "--key"),
+                (["x.c", "--key", "gemm/nonsense"], 2, "--key: "),
+                (["x.c", "--key", key(64)], 1, "x.c: No such file"),
+                ([big, "--key", key(64)], 1, "big.c: 10485760 bytes; at most 1048576"),
+                ([self.dir, "--key", key(64)], 1, "is a directory"),
+                (["empty.c", "--key", key(64)], 1, "empty.c")]:
+            (self.dir / "empty.c").write_text("")
+            _, err = self.kfit("eval", "--cache", self.cache, *args, rc=rc)
+            self.assertIn(words, err)
+
+    def test_tune_refuses_bad_input_by_name(self):
+        path = self.trace((key(64), 100, 0))
+        for args, rc, words in [
+                (["--key", "gemm/nonsense", path], 2, "--key: "),
+                (["--evaluations", "x", path], 2, '"x" is not a whole number'),
+                (["--seconds", "nan", path], 2, '"nan"'),
+                (["missing"], 1, "missing: No such file"),
+                ([self.dir / "runtime"], 1, "no traces there")]:
+            _, err = self.kfit("tune", "--cache", self.cache, *args, rc=rc)
+            self.assertIn(words, err)
+        _, err = self.kfit("tune", "--cache", self.cache, "--min-calls", "1000", path)
+        self.assertIn("nothing to tune", err)
+
+    def test_eval_judges_and_says_why(self):
+        right = self.dir / "right.c"
+        right.write_text(HEADER + "void kfit_main(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, void *w)\n{\n"
+                         "    (void)w;\n    for (int i = 0; i < KFIT_M; i++)\n        for (int j = 0; j < KFIT_N; j++) {\n"
+                         "            KFIT_TYPE s = 0;\n            for (int p = 0; p < KFIT_K; p++)\n"
+                         "                s += a[i * KFIT_LDA + p] * b[p * KFIT_LDB + j];\n"
+                         "            c[i * KFIT_LDC + j] = s;\n        }\n}\n")
+        out, err = self.kfit("eval", right, "--key", key(64), "--cache", self.cache, "--knob", "X=2", "--wait")
+        self.assertRegex(out, r"^(kept slow:\w+|promoted)\n")
+        self.assertIn("X=2", out)
+        wrong = self.dir / "wrong.c"
+        wrong.write_text(right.read_text().replace("s += ", "s -= "))
+        r = json.loads(self.kfit("eval", wrong, "--key", key(64), "--cache", self.cache, "--json", "--wait", rc=1)[0])
+        self.assertEqual((r["verdict"], r["code"]), ("refused", "wrong:values"))
+        broken = self.dir / "broken.c"
+        broken.write_text(HEADER + "this is not C\n")
+        out, _ = self.kfit("eval", broken, "--key", key(64), "--cache", self.cache, "--wait", rc=1)
+        self.assertTrue(out.startswith("refused static:compile\n"), out)
+        for knob, words in [("X=3", 'X cannot be "3"'), ("Y=1", "names no knob"), ("X", "names no knob")]:
+            _, err = self.kfit("eval", right, "--key", key(64), "--knob", knob, rc=2)
+            self.assertIn(words, err)
+
+    def tune(self, *args, **more):
+        blas = self.blas()
+        self.trace((key(64), 400, 0), (key(128), 30, 0), (key(256), 3, 0))
+        return self.start(KFIT, "tune", "--wait", "--cache", self.cache, "--generic", blas, "--evaluations", "2", "--seed", "1", *args,
+                          self.traces, **more)
+
+    def blas(self):
+        found = [c for c in json.loads(self.start(KFIT, "doctor", "--json").communicate()[0]) if c["check"] == "blas"]
+        path = [w.rstrip(";") for w in found[0]["text"].split() if w.startswith("/")]
+        if not path:
+            self.skipTest("no BLAS library here: " + found[0]["text"])
+        return path[0]
+
+    def test_tune_ranks_stages_and_resumes(self):
+        p = self.tune()
+        out, err = p.communicate(timeout=110)
+        self.assertEqual(p.returncode, 0, err)
+        rows = [line for line in out.splitlines()[1:]]
+        self.assertEqual({r.split()[-1] for r in rows}, {key(64), key(128)}, out + err)
+        self.assertIn("1 keys left out: fewer than 16 calls", err)
+        self.assertNotIn("\r", err)
+        p = self.start(KFIT, "tune", "--wait", "--cache", self.cache, "--evaluations", "2", "--json", "--generic", self.blas(), self.traces)
+        out, err = p.communicate(timeout=60)
+        self.assertIn("0 evaluations, 2 taken from the store", err)
+        judged = {k["key"]: k["verdict"] for k in json.loads(out)["keys"] if k["verdict"]}
+        self.assertEqual(set(judged), {key(64), key(128)})
+        staged = json.loads(self.kfit("cache", "ls", "--staged", "--json", "--cache", self.cache)[0])
+        self.assertEqual({s["key"] for s in staged}, set(judged))
+        _, err = self.kfit("tune", "--cache", self.cache, "--key", key(2048), self.traces, rc=1)
+        self.assertIn("not in these traces", err)
+
+    def test_one_tune_at_a_time_and_ctrl_c(self):
+        p = self.tune("--evaluations", "500")
+        for line in p.stderr:
+            if line.startswith("[1/2]"):
+                break
+        q = self.start(KFIT, "tune", "--cache", self.cache, self.traces)
+        _, err = q.communicate(timeout=60)
+        self.assertEqual(q.returncode, 1)
+        self.assertIn(f"process {p.pid} ", err)
+        p.send_signal(signal.SIGINT)
+        _, err = p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 1, err)
+        self.assertIn("run the same command again", err)
+        self.kfit("cache", "verify", "--cache", self.cache)
+
+    def test_doctor_prints_a_line_each(self):
+        p = self.start(KFIT, "doctor", "--json", "--cache", self.cache)
+        out, err = p.communicate(timeout=60)
+        checks = {c["check"]: c for c in json.loads(out)}
+        self.assertEqual(p.returncode, int(any(c["level"] == "fail" for c in checks.values())), err)
+        self.assertEqual(checks["shim"]["level"], "ok", checks["shim"])
+        self.assertEqual(checks["runner"]["level"], "ok", checks["runner"])
+        os.mkdir(self.cache, 0o777)
+        os.chmod(self.cache, 0o777)
+        out, _ = self.kfit("doctor", "--cache", self.cache, rc=1)
+        self.assertRegex(out, r"(?m)^fail cache .*mode 0777\n +it must belong to you")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ static void print_receipt(const struct kfit_receipt *r)
 int cli_eval(int argc, char **argv)
 {
     const char *key_text = NULL, *cache = NULL, *generic = NULL;
-    bool json = false;
+    bool json = false, wait = false;
     uint64_t seed = 0;
     struct cli_list knobs = {0}, traces = {0}, args = {0};
     struct cli_traces ts = {0};
@@ -102,6 +102,7 @@ int cli_eval(int argc, char **argv)
          "the BLAS library to beat (default: of --trace, else the system's)"},
         {"trace", 't', CLI_EACH, &traces, "TRACE", "take library and threads from this trace or directory"},
         {"seed", 0, CLI_COUNT, &seed, "N", "of the fixed inputs (default: from the OS)"},
+        CLI_OPTION_WAIT(&wait),
         CLI_OPTION_JSON(&json),
         {0},
     };
@@ -149,7 +150,8 @@ int cli_eval(int argc, char **argv)
     cli_cache_dir(cache, dir, sizeof dir);
     if (s == KFIT_OK)
         s = kfit_store_open(dir, KFIT_STORE_WRITE, &store, &err);
-    if (s == KFIT_OK && !(judge = cli_judging_start(&g, &env, seed)))
+    const volatile int *stop = cli_judging_stop();
+    if (s == KFIT_OK && !(judge = cli_judging_start(&g, &env, seed, wait)))
         goto out;
     if (s == KFIT_OK)
         s = kfit_eval(&(struct kfit_tune_params){.store = store,
@@ -157,7 +159,7 @@ int cli_eval(int argc, char **argv)
                                                  .env = &env,
                                                  .seed = seed,
                                                  .campaign = "eval",
-                                                 .stop = cli_judging_stop(),
+                                                 .stop = stop,
                                                  .log = cli_log},
                       &key, source, bytes, &choice, receipt, &err);
     if (s != KFIT_OK) {

@@ -19,7 +19,7 @@ struct tuning {
     struct timespec start;
     struct kfit_store *store;
     const volatile int *stop;
-    bool terminal;
+    bool terminal, wait;
     struct kfit_tune_result total;
     size_t targets;
 };
@@ -100,7 +100,7 @@ static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic
     if (strcmp(env.hard, recorded->hard))
         return kfit_fail(err, KFIT_E_ENV, "recorded on another machine: %.180s, here: %.180s; tune it there",
                          recorded->hard, env.hard);
-    struct kfit_judge *judge = cli_judging_start(&library, &env, t->seed);
+    struct kfit_judge *judge = cli_judging_start(&library, &env, t->seed, t->wait);
     if (!judge)
         return KFIT_E_BUSY; /* said */
     cli_say("%zu keys; generic: %s, %d thread%s (%s)", count, SAFE(library.config), library.threads,
@@ -122,7 +122,8 @@ static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic
         .log = cli_log,
     };
     if (s == KFIT_OK && *t->stop)
-        s = kfit_fail(err, KFIT_E_INTERRUPTED, "stopped");
+        s = kfit_fail(err, KFIT_E_INTERRUPTED,
+                      "stopped before anything was tried; run the same command again to go on");
     if (s == KFIT_OK && (t->seconds <= 0 || params.seconds > 0))
         s = kfit_tune(&params, &result, err);
     add_result(&t->total, &result);
@@ -216,6 +217,7 @@ int cli_tune(int argc, char **argv)
         {"key", 'k', CLI_EACH, &t.keys, "KEY", "only this key; may be repeated"},
         {"generic", 0, CLI_TEXT, &t.generic_path, "PATH",
          "another BLAS library to beat than the recorded one"},
+        CLI_OPTION_WAIT(&t.wait),
         CLI_OPTION_JSON(&json),
         {0},
     };

@@ -1,5 +1,6 @@
 #include <limits.h>
 #include <signal.h>
+#include <time.h>
 
 #include "judging.h"
 
@@ -10,23 +11,6 @@ enum kfit_status cli_judging_env(struct kfit_env *env, const char *blas, int thr
     if (s == KFIT_OK)
         kfit_env_host(env, threads, blas, compiler);
     return s;
-}
-
-struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct kfit_env *env, uint64_t seed)
-{
-    char runner[PATH_MAX];
-    struct kfit_error err = {0};
-    struct kfit_judge *j = NULL;
-    if (!cli_find_runner(runner, sizeof runner)) {
-        cli_fail("kfit-runner is not where this program belongs; build or install kfit completely");
-        return NULL;
-    }
-    enum kfit_status s = kfit_judge_create(
-        &(struct kfit_judge_params){.runner = runner, .generic = g, .env = env, .seed = seed, .log = cli_log},
-        &j, &err);
-    if (s != KFIT_OK)
-        cli_failed(NULL, s, &err);
-    return s == KFIT_OK ? j : NULL;
 }
 
 static volatile int stop;
@@ -43,4 +27,29 @@ const volatile int *cli_judging_stop(void)
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     return &stop;
+}
+
+struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct kfit_env *env, uint64_t seed,
+                                     bool wait)
+{
+    const struct timespec pause = {0, 200000000};
+    char runner[PATH_MAX];
+    struct kfit_error err = {0};
+    struct kfit_judge *j = NULL;
+    if (!cli_find_runner(runner, sizeof runner)) {
+        cli_fail("kfit-runner is not where this program belongs; build or install kfit completely");
+        return NULL;
+    }
+    const struct kfit_judge_params params = {
+        .runner = runner, .generic = g, .env = env, .seed = seed, .log = cli_log};
+    enum kfit_status s = kfit_judge_create(&params, &j, &err);
+    if (s == KFIT_E_BUSY && wait)
+        cli_say("waiting: %s", SAFE(err.text));
+    while (s == KFIT_E_BUSY && wait && !stop) {
+        nanosleep(&pause, NULL);
+        s = kfit_judge_create(&params, &j, &err);
+    }
+    if (s != KFIT_OK)
+        cli_failed(NULL, s, &err);
+    return s == KFIT_OK ? j : NULL;
 }
