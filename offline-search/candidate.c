@@ -495,6 +495,29 @@ size_t kfit_choice_format(const struct kfit_candidate *c, const struct kfit_choi
     return used < size ? used : size ? size - 1 : 0;
 }
 
+enum kfit_status kfit_choice_parse(const struct kfit_candidate *c, const char *text, struct kfit_choice *choice,
+                                   struct kfit_error *err)
+{
+    *choice = (struct kfit_choice){0};
+    for (unsigned i = 0; i < c->knob_count; i++) {
+        const struct kfit_knob *k = &c->knobs[i];
+        char want[64];
+        unsigned v = 0;
+        size_t n = 0;
+        for (; v < k->count; v++) { /* as format writes it, up to a blank or the end */
+            n = (size_t)snprintf(want, sizeof want, "%s%s=%lld", i ? " " : "", k->name, (long long)k->values[v]);
+            if (!strncmp(text, want, n) && (!text[n] || text[n] == ' '))
+                break;
+        }
+        if (v == k->count)
+            return kfit_fail(err, KFIT_E_FORMAT, "choice: at \"%.40s\": expected %s=VALUE, a value it declares", text,
+                             k->name);
+        choice->index[i] = (uint8_t)v;
+        text += n;
+    }
+    return *text ? kfit_fail(err, KFIT_E_FORMAT, "choice: \"%.40s\" follows the last knob", text) : KFIT_OK;
+}
+
 void kfit_candidate_digest(const struct kfit_candidate *c, const struct kfit_choice *choice, uint8_t out[32])
 {
     size_t used = c->bytes + 1, room = used + KFIT_KNOBS_MAX * 64;

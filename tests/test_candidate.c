@@ -175,6 +175,13 @@ static void header_means_what_it_says(void)
     CHECK(!strncmp(plan.launches[0].entry, "kfit_gemm_", 10) && strlen(plan.launches[0].entry) == 18);
     CHECK_INT(kfit_choice_format(c, &choice, text, sizeof text), 10);
     CHECK_STR(text, "NV=4 MR=16");
+    struct kfit_choice again;
+    CHECK_OK(kfit_choice_parse(c, text, &again, &err), err);
+    CHECK(!memcmp(&again, &choice, sizeof again));
+    static const char *const wrong[] = {"", "NV=4", "NV=4 MR=1", "NV=4 MR=160", "NV=3 MR=16", "MR=16 NV=4",
+                                        "NV=4  MR=16", "NV=4 MR=16 ", "NV=4 MR=16 X=1"};
+    for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        CHECK_STATUS(kfit_choice_parse(c, wrong[i], &again, &err), KFIT_E_FORMAT);
 
     /* the digest and with it the name depend on each knob's value and on every byte */
     uint8_t one[32], two[32];
