@@ -512,7 +512,7 @@ class Release(Case):
 
 
 class Judging(Case):
-    """Refusals before anything is judged; the judging itself is tested elsewhere."""
+    """The judge and the search have their own tests; here is what a person sees of them."""
 
     def test_eval_refuses_bad_input_by_name(self):
         big = self.dir / "big.c"
@@ -609,6 +609,8 @@ class Judging(Case):
         self.assertIn("run the same command again", err)
         self.kfit("cache", "verify", "--cache", self.cache)
 
+
+class Doctor(Case):
     def test_doctor_prints_a_line_each(self):
         p = self.start(KFIT, "doctor", "--json", "--cache", self.cache)
         out, err = p.communicate(timeout=60)
