@@ -1,0 +1,74 @@
+/* Inside a GPU worker: its state, and the parts it is made of. */
+#ifndef KFIT_WORKER_CUDA_H
+#define KFIT_WORKER_CUDA_H
+
+#include <stdbool.h>
+
+#include "kfit/cuda.h"
+
+#include "runner_cuda.h"
+
+/* A mapping with nothing mapped before and behind it; the argument lies at `at`. */
+struct guarded {
+    kfit_cu_ptr base, reserved;
+    size_t bytes, reserved_bytes, at;
+    kfit_cu_mem memory;
+};
+
+/* The judge's own kernels (harness/judge.cu). */
+enum helper { H_FILL, H_HASH, H_DIFFERS, H_REFERENCE, H_DELAY, H_READ_2, H_READ_4, H_READ_8, HELPERS };
+
+struct generic_cuda; /* worker_cublas.c */
+
+struct worker {
+    const struct kfit_cuda *cu;
+    kfit_cu_stream stream;
+    kfit_cu_event event[2];
+    kfit_cu_function helper[HELPERS];
+    uint8_t *arena;
+    size_t arena_bytes;
+    struct kfit_cu_reply *reply;
+    uint32_t limit_ms;
+
+    union kfit_key key;
+    const struct kfit_op *op;
+    struct kfit_tensor tensor[KFIT_CU_ARGS];
+    size_t bytes[KFIT_CU_ARGS];
+    struct guarded arg[KFIT_CU_ARGS], workspace;
+    size_t workspace_bytes;
+    kfit_cu_ptr scratch; /* 4 KB of counters */
+    uint64_t inputs_hash;
+    uint64_t seed;
+    uint32_t distribution;
+
+    struct kfit_modules *modules[2]; /* candidate, incumbent */
+    struct kfit_kernel kernel[2];
+    struct kfit_plan plan[2];
+    struct generic_cuda *generic;
+
+    /* timed copies: inputs per set, one output per set and side */
+    unsigned sets;
+    kfit_cu_ptr timed[KFIT_CU_ARGS + 1];
+    size_t stride[KFIT_CU_ARGS];
+};
+
+/* Everything returns false after noting the error in w->reply; a worker then ends. */
+bool worker_check(struct worker *w, kfit_cu_result r, const char *what);
+#define CU(w, call) worker_check(w, (w)->cu->call, #call)
+
+bool worker_helper(struct worker *w, enum helper h, unsigned blocks, unsigned threads, void **params);
+/* Waits for the stream at most limit_ms; notes a hang. */
+bool worker_wait(struct worker *w);
+/* Enqueues one call of who on the given pointers. */
+bool worker_call(struct worker *w, unsigned who, const kfit_cu_ptr args[KFIT_CU_ARGS]);
+bool worker_fill(struct worker *w, unsigned arg, kfit_cu_ptr at, uint32_t distribution, uint64_t seed);
+
+bool worker_make_sets(struct worker *w, size_t cold_bytes);
+bool worker_pairs(struct worker *w, const struct kfit_cu_command *c);
+bool worker_floor(struct worker *w, const struct kfit_cu_command *c);
+
+/* The generic as PyTorch calls it: cublasGemmEx (bf16, fp16), cublasSgemm, cublasDgemm; 32 MB workspace. */
+bool generic_cuda_open(struct worker *w, const struct kfit_generic *g);
+bool generic_cuda_call(struct worker *w, const kfit_cu_ptr args[KFIT_CU_ARGS]);
+
+#endif

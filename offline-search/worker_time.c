@@ -1,0 +1,213 @@
+/* Timing inside a GPU worker: pairs of graph replays (cold or warm) or of plain launches, and pure reads. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "worker_cuda.h"
+
+#define SETS_MAX 1024u
+#define GRAPHS_MAX 16u
+#define DELAY_NS 400000ull
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* ---- sets: copies of all arguments, together beyond the cache ---- */
+
+bool worker_make_sets(struct worker *w, size_t cold_bytes)
+{
+    size_t all = 0;
+    for (unsigned i = 0; i < KFIT_CU_ARGS; i++) {
+        w->stride[i] = (w->bytes[i] + 511) & ~(size_t)511;
+        all += w->stride[i];
+    }
+    size_t sets = cold_bytes / all + 2;
+    w->sets = sets > SETS_MAX ? SETS_MAX : (unsigned)sets;
+    for (unsigned i = 0; i <= KFIT_CU_ARGS; i++) /* two outputs: one for each side of a pair */
+        if (!CU(w, mem_alloc(&w->timed[i], w->sets * w->stride[i < 2 ? i : 2])))
+            return false;
+    return true;
+}
+
+static bool fill_sets(struct worker *w, uint64_t seed)
+{
+    for (unsigned s = 0; s < w->sets; s++)
+        for (unsigned i = 0; i <= KFIT_CU_ARGS; i++) {
+            unsigned arg = i < 2 ? i : 2;
+            kfit_cu_ptr p = w->timed[i] + s * w->stride[arg];
+            if (!(w->tensor[arg].dir == KFIT_OUT ? CU(w, set32(p, 0x7fc57fc5u, w->stride[arg] / 4, w->stream))
+                                                 : worker_fill(w, arg, p, 0, seed + s)))
+                return false;
+        }
+    return worker_wait(w);
+}
+
+static bool call_set(struct worker *w, unsigned who, unsigned side, unsigned set)
+{
+    set %= w->sets;
+    const kfit_cu_ptr args[KFIT_CU_ARGS] = {w->timed[0] + set * w->stride[0], w->timed[1] + set * w->stride[1],
+                                            w->timed[2 + side] + set * w->stride[2]};
+    return worker_call(w, who, args);
+}
+
+/* ---- graphs ---- */
+
+struct side {
+    unsigned who, graphs, launches;
+    kfit_cu_exec exec[GRAPHS_MAX];
+};
+
+/* Warm: all launches on set 0. Cold: on as many sets as there are, in graphs of at most KFIT_CU_LAUNCHES; a set comes
+ * again only after all the others. */
+static bool capture(struct worker *w, struct side *s, unsigned side, bool warm)
+{
+    unsigned rounds = w->sets >= 24 || warm ? 1 : (24 + w->sets - 1) / w->sets, total = warm ? 24 : w->sets * rounds;
+    s->launches = total < KFIT_CU_LAUNCHES ? total : KFIT_CU_LAUNCHES;
+    s->graphs = total / s->launches < GRAPHS_MAX ? total / s->launches : GRAPHS_MAX;
+    for (unsigned g = 0; g < s->graphs; g++) {
+        kfit_cu_graph graph;
+        bool ok = CU(w, capture_begin(w->stream, KFIT_CU_CAPTURE_THREAD_LOCAL));
+        for (unsigned i = 0; ok && i < s->launches; i++)
+            ok = call_set(w, s->who, side, warm ? 0 : g * s->launches + i);
+        if (w->cu->capture_end(w->stream, &graph) && ok)
+            ok = worker_check(w, KFIT_CU_LAUNCH_FAILED, "cuStreamEndCapture");
+        if (!ok)
+            return false;
+        ok = CU(w, graph_instantiate(&s->exec[g], graph, 0)) && CU(w, graph_upload(s->exec[g], w->stream));
+        w->cu->graph_destroy(graph);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static void drop(struct worker *w, struct side *s)
+{
+    for (unsigned g = 0; g < s->graphs; g++)
+        if (s->exec[g])
+            w->cu->exec_destroy(s->exec[g]);
+}
+
+static bool elapsed(struct worker *w, unsigned calls, double *ns)
+{
+    float ms = 0;
+    if (!worker_wait(w) || !CU(w, event_elapsed(&ms, w->event[0], w->event[1])))
+        return false;
+    *ns = (double)ms * 1e6 / calls;
+    return true;
+}
+
+static bool replay(struct worker *w, struct side *s, unsigned g, double *ns)
+{
+    return CU(w, event_record(w->event[0], w->stream)) && CU(w, graph_launch(s->exec[g % s->graphs], w->stream)) &&
+           elapsed(w, s->launches, ns);
+}
+
+/* Plain launches queued behind a delay, so that the CPU's part is not in the time. */
+static bool plain(struct worker *w, struct side *s, unsigned side, unsigned first, double *ns)
+{
+    enum { CALLS = 24 };
+    uint64_t delay = DELAY_NS;
+    void *params[] = {&delay};
+    if (!worker_helper(w, H_DELAY, 1, 1, params) || !CU(w, event_record(w->event[0], w->stream)))
+        return false;
+    for (unsigned i = 0; i < CALLS; i++)
+        if (!call_set(w, s->who, side, first + i))
+            return false;
+    return elapsed(w, CALLS, ns);
+}
+
+bool worker_pairs(struct worker *w, const struct kfit_cu_command *c)
+{
+    struct side side[2] = {{.who = c->who}, {.who = c->who2}};
+    struct kfit_cu_times *times = (struct kfit_cu_times *)w->arena;
+    uint64_t random = c->seed;
+    bool graphs = c->mode != KFIT_CU_PLAIN, ok = true;
+    unsigned n = c->count < KFIT_PAIRS_MAX ? c->count : KFIT_PAIRS_MAX;
+    if (!w->sets || w->arena_bytes < sizeof *times)
+        return worker_check(w, 1, "no sets to time");
+    if (!CU(w, reset_persisting_l2()) || (c->fill && !fill_sets(w, c->fill_seed)))
+        return false;
+    for (unsigned s = 0; graphs && ok && s < 2; s++)
+        ok = capture(w, &side[s], s, c->mode == KFIT_CU_WARM);
+    double begun = now_ns(), ignored;
+    for (unsigned s = 0; ok && s < 2; s++) /* the first is discarded */
+        ok = graphs ? replay(w, &side[s], 0, &ignored) : plain(w, &side[s], s, 0, &ignored);
+    for (unsigned i = 0; ok && i < n; i++) {
+        unsigned first = (unsigned)(kfit_random(&random) & 1);
+        for (unsigned o = 0; ok && o < 2; o++) {
+            unsigned s = first ^ o;
+            ok = graphs ? replay(w, &side[s], i + 1, &times->ns[s][i]) : plain(w, &side[s], s, i * 24, &times->ns[s][i]);
+        }
+    }
+    times->outer_ns = now_ns() - begun;
+    for (unsigned s = 0; s < 2; s++)
+        drop(w, &side[s]);
+    return ok;
+}
+
+/* ---- the floor: the best pure read of that many cold bytes, over a few launch shapes ---- */
+
+static bool time_read(struct worker *w, kfit_cu_ptr buffer, size_t room, size_t bytes, enum helper h, unsigned blocks,
+                      double *best)
+{
+    enum { LAUNCHES = 24, REPLAYS = 5 };
+    kfit_cu_graph graph;
+    kfit_cu_exec exec;
+    size_t sets = room / bytes;
+    uint64_t words = bytes / 16;
+    bool ok = CU(w, capture_begin(w->stream, KFIT_CU_CAPTURE_THREAD_LOCAL));
+    for (unsigned i = 0; ok && i < LAUNCHES; i++) {
+        kfit_cu_ptr p = buffer + (i % sets) * bytes;
+        void *params[] = {&p, &words, &w->scratch};
+        ok = worker_helper(w, h, blocks, 512, params);
+    }
+    if (w->cu->capture_end(w->stream, &graph) || !ok)
+        return ok && worker_check(w, KFIT_CU_LAUNCH_FAILED, "cuStreamEndCapture");
+    ok = CU(w, graph_instantiate(&exec, graph, 0));
+    w->cu->graph_destroy(graph);
+    for (unsigned r = 0; ok && r < REPLAYS; r++) {
+        double ns;
+        ok = CU(w, set32(buffer + room, r, w->reply->info.l2_bytes / 2, w->stream)) && /* push the last round out */
+             CU(w, event_record(w->event[0], w->stream)) && CU(w, graph_launch(exec, w->stream)) &&
+             elapsed(w, LAUNCHES, &ns);
+        if (ok && r && ns < *best)
+            *best = ns;
+    }
+    w->cu->exec_destroy(exec);
+    return ok;
+}
+
+bool worker_floor(struct worker *w, const struct kfit_cu_command *c)
+{
+    static const unsigned per_sm[] = {1, 2, 4, 8};
+    struct kfit_error err = {0};
+    if (kfit_device_cuda.describe(&w->reply->info, &err) != KFIT_OK)
+        return worker_check(w, 1, "describe");
+    uint64_t sizes[64];
+    double *out = (double *)w->arena;
+    unsigned n = c->count < 64 ? c->count : 64;
+    size_t largest = 0, sweep = 2 * w->reply->info.l2_bytes;
+    memcpy(sizes, w->arena, n * sizeof *sizes);
+    for (unsigned i = 0; i < n; i++)
+        largest = sizes[i] > largest ? sizes[i] : largest;
+    size_t room = 2 * largest > 24 * (size_t)12e6 ? 2 * largest : 24 * (size_t)12e6;
+    kfit_cu_ptr buffer;
+    if (!CU(w, mem_alloc(&buffer, room + sweep)) || !CU(w, set32(buffer, 0x3f803f80u, (room + sweep) / 4, w->stream)))
+        return false;
+    bool ok = true;
+    for (unsigned i = 0; ok && i < n; i++) {
+        double best = 1e300;
+        for (unsigned b = 0; ok && b < 4; b++)
+            for (unsigned h = H_READ_2; ok && h <= H_READ_8; h++)
+                ok = time_read(w, buffer, room, sizes[i] & ~(size_t)15, (enum helper)h, per_sm[b] * w->reply->info.units, &best);
+        out[i] = best;
+    }
+    w->cu->mem_free(buffer);
+    return ok;
+}
