@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "compile_cuda.h"
 #include "compile_host.h"
 #include "gate0.h"
 
@@ -12,6 +13,7 @@ static const struct {
                                 struct kfit_error *err);
 } compilers[] = {
     {"host", kfit_compile_host},
+    {"cuda", kfit_compile_cuda},
 };
 
 static double now_ns(void)

@@ -81,7 +81,7 @@ enum kfit_status kfit_compiler_version(const char *cc, char *buf, size_t size, s
     if (size)
         buf[0] = '\0';
     enum kfit_status s = find_compiler(cc, path, err);
-    if (s == KFIT_OK && (s = kfit_isolation_init(&iso, path, true, err)) == KFIT_OK) {
+    if (s == KFIT_OK && (s = kfit_isolation_init(&iso, path, NULL, true, err)) == KFIT_OK) {
         struct kfit_tool tool = {.argv = (const char *const[]){path, "-nostdinc", "-dM", "-E", "-x", "c", "-", NULL},
                                  .input = -1, .output = out, .object = -1, .timeout_ms = TIMEOUT_MS};
         s = kfit_tool_run(&iso, &tool, err);
@@ -326,7 +326,7 @@ enum kfit_status kfit_compile_host(const struct kfit_compile_params *p, struct k
         return s;
     if (!find_tool("objdump", job.objdump))
         return kfit_fail(err, KFIT_E_NOTFOUND, "compile: no objdump in /usr/bin; install binutils");
-    if ((s = kfit_isolation_init(&job.iso, job.cc, p->allow_no_isolation, err)) != KFIT_OK)
+    if ((s = kfit_isolation_init(&job.iso, job.cc, NULL, p->allow_no_isolation, err)) != KFIT_OK)
         return s;
     snprintf(b->isolation, sizeof b->isolation, "%s", job.iso.name);
     s = stages(&job);

@@ -45,7 +45,7 @@ struct ruleset { /* struct landlock_ruleset_attr of ABI 6 */
     uint64_t fs, net, scope;
 };
 
-static int make_ruleset(const char *prefix)
+static int make_ruleset(const char (*prefix)[256])
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (abi < 1)
@@ -55,8 +55,8 @@ static int make_ruleset(const char *prefix)
     struct ruleset attr = {landlock_rights[row].fs, landlock_rights[row].net, landlock_rights[row].scope};
     size_t size = row < 3 ? 8 : row < 5 ? 16 : 24;
     int fd = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
-    for (int i = 0; fd >= 0 && i <= PLACES; i++) {
-        const char *path = i < PLACES ? places[i] : prefix;
+    for (int i = 0; fd >= 0 && i < PLACES + KFIT_PREFIXES; i++) {
+        const char *path = i < PLACES ? places[i] : prefix[i - PLACES];
         int at = *path ? open(path, O_PATH | O_CLOEXEC) : -1;
         struct stat st;
         if (at < 0)
@@ -153,8 +153,9 @@ static bool enter_namespace(const struct kfit_isolation *iso)
     for (int i = 0; i < PLACES; i++)
         if (!bind_read_only(places[i]))
             return false;
-    if (iso->prefix[0] && !bind_read_only(iso->prefix))
-        return false;
+    for (int i = 0; i < KFIT_PREFIXES; i++)
+        if (iso->prefix[i][0] && !bind_read_only(iso->prefix[i]))
+            return false;
     return make_place("/proc", true, proc) && !mount("proc", proc, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) &&
            !mount(NULL, new_root, NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, "size=1m,mode=755") &&
            !chroot(new_root) && !chdir("/");
@@ -172,19 +173,30 @@ static bool namespaces_work(const struct kfit_isolation *iso)
     return pid > 0 && WIFEXITED(st) && WEXITSTATUS(st) == 0;
 }
 
-enum kfit_status kfit_isolation_init(struct kfit_isolation *iso, const char *tool, bool allow_none,
+/* The folder of a tool or library, if it is not one of the usual places: /opt/gcc-14/bin/gcc-14 needs /opt/gcc-14. */
+static void note_prefix(char prefix[256], const char *file)
+{
+    static const char *const usual[] = {"/usr/bin/", "/usr/lib/", "/usr/local/bin/", "/usr/local/lib/"};
+    const char *slash = strrchr(file, '/');
+    size_t n = slash ? (size_t)(slash - file) : 0;
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (!strncmp(file, usual[i], strlen(usual[i])))
+            return;
+    if (n > 4 && !memcmp(file + n - 4, "/bin", 4))
+        n -= 4;
+    if (n > 1 && n < 256) {
+        memcpy(prefix, file, n);
+        prefix[n] = '\0';
+    }
+}
+
+enum kfit_status kfit_isolation_init(struct kfit_isolation *iso, const char *tool, const char *library, bool allow_none,
                                      struct kfit_error *err)
 {
     memset(iso, 0, sizeof *iso);
-    if (strncmp(tool, "/usr/bin/", 9) && strncmp(tool, "/usr/lib/", 9) && strncmp(tool, "/usr/local/", 11)) {
-        /* /opt/gcc-14/bin/gcc-14 needs /opt/gcc-14 */
-        const char *slash = strrchr(tool, '/');
-        size_t n = slash ? (size_t)(slash - tool) : 0;
-        if (n > 4 && !memcmp(tool + n - 4, "/bin", 4))
-            n -= 4;
-        if (n > 1 && n < sizeof iso->prefix)
-            memcpy(iso->prefix, tool, n);
-    }
+    note_prefix(iso->prefix[0], tool);
+    if (library)
+        note_prefix(iso->prefix[1], library);
     snprintf(iso->id_map[0], sizeof iso->id_map[0], "%u %u 1", geteuid(), geteuid());
     snprintf(iso->id_map[1], sizeof iso->id_map[1], "%u %u 1", getegid(), getegid());
     iso->ruleset = make_ruleset(iso->prefix);

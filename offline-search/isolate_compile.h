@@ -8,18 +8,20 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#define KFIT_PREFIXES 2
+
 struct kfit_isolation {
     int ruleset;     /* Landlock; -1: namespace or none */
     bool namespaces;
     const char *name; /* "landlock", "namespace", "none" */
-    char prefix[256]; /* where the compiler lives, if not in the usual places; "" */
+    char prefix[KFIT_PREFIXES][256]; /* where the tool and its library live, if not in the usual places; "" */
     char id_map[2][48]; /* uid_map and gid_map of the namespace */
 };
 
-/* tool: absolute path of the compiler. Landlock if the kernel has it, else a mount namespace, else nothing if
+/* tool: absolute path of the compiler; library: of a library it opens from elsewhere, or NULL. Landlock if the kernel has it, else a mount namespace, else nothing if
  * allow_none, else KFIT_E_UNSUPPORTED. */
-enum kfit_status kfit_isolation_init(struct kfit_isolation *iso, const char *tool, bool allow_none,
-                                     struct kfit_error *err);
+enum kfit_status kfit_isolation_init(struct kfit_isolation *iso, const char *tool, const char *library,
+                                     bool allow_none, struct kfit_error *err);
 void kfit_isolation_finish(struct kfit_isolation *iso);
 
 /* Inside, input is descriptor 0, output 1, and object 3 (/proc/self/fd/3); all are memfds of the caller. */

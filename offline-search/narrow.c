@@ -106,7 +106,7 @@ enum kfit_code narrow_add(struct narrow *a, const struct kfit_tensor *t, uint16_
             unwritten++;
         if (bad && first_bad < 0) {
             first_bad = o;
-            snprintf(at, 64, "[%lld,%lld] is %.6g, expected %.6g", (long long)(o / t->cols), (long long)(o % t->cols),
+            snprintf(at, 64, "[%d,%d] is %.6g, expected %.6g", (int)(o / t->cols), (int)(o % t->cols),
                      narrow_value(y, t->type), ref[o]);
         }
     }

@@ -46,7 +46,7 @@ static void check_isolation(bool expected)
         struct kfit_isolation iso;
         struct kfit_error err = {0};
         char *real = realpath(cc[k], NULL);
-        CHECK_OK(kfit_isolation_init(&iso, real, true, &err), err);
+        CHECK_OK(kfit_isolation_init(&iso, real, NULL, true, &err), err);
         CHECK_INT(reads_secret(&iso, real, include, false), !expected);
         CHECK_INT(reads_secret(&iso, real, incbin, true), !expected);
         CHECK_INT(!strcmp(iso.name, "none"), !expected);
@@ -59,7 +59,7 @@ static void isolation_holds_alone(void)
 {
     struct kfit_isolation iso;
     struct kfit_error err = {0};
-    CHECK_OK(kfit_isolation_init(&iso, "/usr/bin/cc", true, &err), err);
+    CHECK_OK(kfit_isolation_init(&iso, "/usr/bin/cc", NULL, true, &err), err);
     bool any = strcmp(iso.name, "none");
     kfit_isolation_finish(&iso);
     if (!any)

@@ -42,6 +42,8 @@ void kfit_built_finish(struct kfit_built *built);
 
 /* Limits for kfit_candidate_resolve on this host: VL32, VL64 (vector lanes), VREGS (vector registers), L1, L2. */
 void kfit_host_limits(const char *isa, struct kfit_limits *limits);
+/* The same for a GPU architecture: SM (80, 90 ...), SMS (multiprocessors), SMEM (shared memory of a block, bytes), L2. */
+void kfit_cuda_limits(const char *arch, struct kfit_limits *limits);
 
 /* "gcc 12.2.0", for the soft environment. */
 enum kfit_status kfit_compiler_version(const char *cc, char *buf, size_t size, struct kfit_error *err);
