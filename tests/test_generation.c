@@ -183,6 +183,8 @@ static void names_by_number_and_digest(void)
     CHECK_INT(number, 1);
     CHECK_STATUS(kfit_generation_make_current(cache(), 9, &err), KFIT_E_NOTFOUND);
     CHECK_INT(publish(5), 4); /* numbers are not used again after a rollback */
+    CHECK(!unlink(path("generations/4.json")) && !unlink(path("generations/4.mdb")));
+    CHECK_INT(publish(5), 5); /* nor after a clean-up */
 }
 
 static void equal_content_has_equal_bytes(void)
@@ -364,6 +366,10 @@ static void refuses_missing_parts(void)
     refused(NULL, KFIT_E_NOTFOUND, "nothing is published");
     replace("current", "1 abc\n", 6);
     refused(NULL, KFIT_E_FORMAT, "current");
+    char other[] = "1 0000000000000000000000000000000000000000000000000000000000000000\n";
+    replace("current", other, sizeof other - 1);
+    refused(NULL, KFIT_E_DIGEST, "not the one in current");
+    opens("1", 5);
 }
 
 static void outlives_its_files(void)
@@ -471,7 +477,8 @@ static void fills_the_disk(void)
     CHECK_STATUS(kfit_generation_publish(&p, &number, &err), KFIT_E_FULL);
     CHECK_MSG(strstr(err.text, "free some space"), "%s", err.text);
     opens(NULL, 20);
-    CHECK_INT(publish(21), 2); /* nothing was left lying there */
+    CHECK(access(path("generations/.tmp-2.mdb"), F_OK)); /* nothing was left lying there */
+    CHECK_INT(publish(21), 2);
 }
 
 static void full_disk(void)

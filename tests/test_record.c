@@ -189,6 +189,30 @@ static void refuses_what_is_out_of_bounds(void)
 #undef KFIT_X
 }
 
+/* More launches than a plan holds, in a record whose parts add up and whose checksum is right. */
+static void refuses_a_launch_too_many(void)
+{
+    struct kfit_record r, back;
+    struct kfit_error err = {0};
+    size_t n;
+    free(encoded(5, &r, &n));
+    r.plan.launch_count = KFIT_LAUNCHES_MAX;
+    for (unsigned i = 1; i < KFIT_LAUNCHES_MAX; i++)
+        r.plan.launches[i] = r.plan.launches[0];
+    n = kfit_record_size(&r);
+    uint8_t *bytes = malloc(n);
+    kfit_record_encode(&r, bytes);
+    CHECK_OK(kfit_record_decode(bytes, n, &back, &err), err);
+    const uint32_t launches = KFIT_LAUNCHES_MAX + 1;
+    const uint64_t image_bytes = r.image_bytes - 120;
+    memcpy(bytes + 148, &launches, sizeof launches);
+    memcpy(bytes + 168, &image_bytes, sizeof image_bytes);
+    const uint64_t sum = XXH3_64bits(bytes + 24, n - 24);
+    memcpy(bytes + 16, &sum, sizeof sum);
+    CHECK_STATUS(kfit_record_decode(bytes, n, &back, &err), KFIT_E_FORMAT);
+    CHECK_MSG(strstr(err.text, "out of bounds"), "%s", err.text);
+}
+
 static void refuses_other_versions(void)
 {
     struct kfit_record r, back;
@@ -246,7 +270,7 @@ static void manifest_refuses_damage(void)
         {"\"kfit_generation\": 1", "\"kfit_generation\": 2", KFIT_E_VERSION},
         {"\"lmdb_format\": 1", "\"lmdb_format\": 2", KFIT_E_VERSION},
         {"\"records\"", "\"recorda\"", KFIT_E_FORMAT},                        /* missing */
-        {"\"records\": 3", "\"number\": 9", KFIT_E_FORMAT},                   /* twice */
+        {"\"records\": 3", "\"records\": 3, \"number\": 9", KFIT_E_FORMAT},   /* twice */
         {"\"number\": 7", "\"number\": 07", KFIT_E_FORMAT},
         {"\"number\": 7", "\"number\": -7", KFIT_E_FORMAT},
         {"\"number\": 7", "\"number\": 99999999999999999999", KFIT_E_FORMAT},
@@ -344,6 +368,7 @@ static const struct kfit_test tests[] = {
     TEST(refuses_every_bit_flip),
     TEST(survives_damage_under_a_right_checksum),
     TEST(refuses_what_is_out_of_bounds),
+    TEST(refuses_a_launch_too_many),
     TEST(refuses_other_versions),
     TEST(manifest_reads_what_it_wrote),
     TEST(manifest_refuses_damage),

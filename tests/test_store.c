@@ -360,6 +360,49 @@ static void refuses_use_after_fork(void)
     kfit_store_close(s);
 }
 
+static void overwrite_all(void)
+{
+    struct kfit_store *s = open_store(KFIT_STORE_WRITE);
+    for (unsigned round = 0; round < 5; round++)
+        for (unsigned i = 0; i < 20; i++)
+            put(s, i, 900);
+    kfit_store_close(s);
+}
+
+static struct kfit_store *inherited;
+
+static void close_inherited(void)
+{
+    kfit_store_close(inherited);
+}
+
+static int disturb(void *ctx, const void *key, size_t key_bytes, const void *value, size_t n, const char *problem)
+{
+    unsigned *seen = ctx;
+    (void)key, (void)key_bytes, (void)value;
+    CHECK_MSG(!problem && n == 3000, "entry %u: %zu bytes, %s", *seen, n, problem ? problem : "another's value");
+    if (!(*seen)++) {
+        in_child(close_inherited, NULL);
+        in_child(overwrite_all, NULL);
+    }
+    return 0;
+}
+
+/* A child that closes what it inherited must not free the snapshot that its parent reads. */
+static void snapshot_outlives_a_childs_close(void)
+{
+    struct kfit_error err = {0};
+    unsigned seen = 0;
+    struct kfit_store *s = open_store(KFIT_STORE_WRITE);
+    for (unsigned i = 0; i < 20; i++)
+        put(s, i, 3000);
+    kfit_store_close(s);
+    inherited = open_store(KFIT_STORE_READ);
+    CHECK_OK(kfit_store_each(inherited, KFIT_TABLE_EVALS, NULL, 0, disturb, &seen, &err), err);
+    CHECK_INT(seen, 20);
+    expect(inherited, 3, 900);
+}
+
 static void many_readers(void)
 {
     struct kfit_store *s = open_store(KFIT_STORE_WRITE);
@@ -541,6 +584,11 @@ static void as_nobody(void)
     CHECK(!setgid(65534) && !setuid(65534));
 }
 
+static void not_theirs(void)
+{
+    refused(KFIT_STORE_READ, KFIT_E_PERM, "belongs to uid 0");
+}
+
 static void other_users(void)
 {
     if (geteuid())
@@ -548,7 +596,10 @@ static void other_users(void)
     in_child(open_for_writing, NULL);
     CHECK(!chmod(kfit_test_dir(), 0755));
     in_child(perm, as_nobody);
-    CHECK(!chown(path("/store"), 1, 1));
+    CHECK(!chmod(path("/store"), 0755) && !chmod(path("/store/data.mdb"), 0644) &&
+          !chmod(path("/store/lock.mdb"), 0666) && !chmod(path("/store/writer.lock"), 0666));
+    in_child(not_theirs, as_nobody); /* though they could read it */
+    CHECK(!chmod(path("/store"), 0700) && !chown(path("/store"), 1, 1));
     refused(KFIT_STORE_WRITE, KFIT_E_PERM, "belongs to uid 1");
     CHECK(!chown(path("/store"), 0, 0) && !chown(path("/store/data.mdb"), 1, 1));
     refused(KFIT_STORE_WRITE, KFIT_E_PERM, "belongs to uid 1");
@@ -728,6 +779,7 @@ static const struct kfit_test tests[] = {
     TEST(grows_and_readers_follow),
     TEST(one_writer),
     TEST(refuses_use_after_fork),
+    TEST(snapshot_outlives_a_childs_close),
     TEST(many_readers),
     TEST(forgets_killed_readers),
     TEST(refuses_damaged_files),
