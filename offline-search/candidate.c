@@ -9,32 +9,13 @@
 #include "kfit/candidate.h"
 #include "kfit/generation.h"
 
+#include "candidate_private.h"
 #include "expr.h"
 #include "gate0.h"
 
 #define HEADER_BYTES_MAX (16u << 10)
-#define NESTING_MAX 8
-#define REQUIRES_MAX 16
-#define KNOB_LIMIT 1000000000
-
-struct launch {
-    char entry[KFIT_ENTRY_NAME_MAX];
-    char *grid[3], *block[3], *cluster[3], *smem; /* expressions; NULL: the default */
-    bool cooperative;
-};
-
-struct kfit_candidate {
-    char *source;
-    size_t bytes;
-    const struct kfit_op *op;
-    char device[8], name[64];
-    unsigned knob_count, require_count, launch_count;
-    struct kfit_knob knobs[KFIT_KNOBS_MAX];
-    char *requires[REQUIRES_MAX];
-    char *workspace; /* NULL: none */
-    enum kfit_ws_init workspace_init;
-    struct launch launches[KFIT_LAUNCHES_MAX];
-};
+#define NESTING_MAX      8
+#define KNOB_LIMIT       1000000000
 
 /* Macros of the harness beside the op's dimensions and those that kfit_host.h defines. */
 static const char *const reserved[] = {"TYPE", "VL_BYTES", "VL32", "VL64", "VREGS", "L1", "L2", "SMS"};
@@ -102,7 +83,8 @@ static enum kfit_status take_dims(const cJSON *j, const char *field, char *out[3
 
 /* ---- the fields ---- */
 
-typedef enum kfit_status take_fn(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err);
+typedef enum kfit_status take_fn(struct kfit_candidate *c, const cJSON *j, void *object,
+                                 struct kfit_error *err);
 
 struct field {
     const char *name;
@@ -112,13 +94,15 @@ struct field {
 
 /* Every member of j must be in fields, once; required ones must be there. */
 static enum kfit_status take_object(struct kfit_candidate *c, const cJSON *j, const char *what,
-                                    const struct field *fields, size_t n, void *object, struct kfit_error *err)
+                                    const struct field *fields, size_t n, void *object,
+                                    struct kfit_error *err)
 {
     unsigned seen = 0;
     const cJSON *item;
     if (!cJSON_IsObject(j))
         return bad(err, what, "an object");
-    cJSON_ArrayForEach(item, j) {
+    cJSON_ArrayForEach(item, j)
+    {
         size_t i = 0;
         while (i < n && strcmp(fields[i].name, item->string))
             i++;
@@ -131,20 +115,23 @@ static enum kfit_status take_object(struct kfit_candidate *c, const cJSON *j, co
     }
     for (size_t i = 0; i < n; i++) {
         if (!(seen & 1u << i) && fields[i].required)
-            return kfit_fail(err, KFIT_E_FORMAT, "candidate header: %s needs a field \"%s\"", what, fields[i].name);
+            return kfit_fail(err, KFIT_E_FORMAT, "candidate header: %s needs a field \"%s\"", what,
+                             fields[i].name);
         if (!(seen & 1u << i))
             continue;
         if (fields[i].cuda_only && strcmp(c->device, "cuda"))
             return kfit_fail(err, KFIT_E_FORMAT, "candidate header: \"%s\" has no meaning on device \"%s\"",
                              fields[i].name, c->device);
-        enum kfit_status s = fields[i].take(c, cJSON_GetObjectItemCaseSensitive(j, fields[i].name), object, err);
+        enum kfit_status s =
+            fields[i].take(c, cJSON_GetObjectItemCaseSensitive(j, fields[i].name), object, err);
         if (s != KFIT_OK)
             return s;
     }
     return KFIT_OK;
 }
 
-static enum kfit_status take_op(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_op(struct kfit_candidate *c, const cJSON *j, void *object,
+                                struct kfit_error *err)
 {
     const char *s = cJSON_GetStringValue(j);
     (void)object;
@@ -152,7 +139,8 @@ static enum kfit_status take_op(struct kfit_candidate *c, const cJSON *j, void *
     return c->op ? KFIT_OK : bad(err, "op", "the name of an op kfit knows, such as \"gemm\"");
 }
 
-static enum kfit_status take_device(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_device(struct kfit_candidate *c, const cJSON *j, void *object,
+                                    struct kfit_error *err)
 {
     const char *s = cJSON_GetStringValue(j);
     (void)object;
@@ -162,25 +150,29 @@ static enum kfit_status take_device(struct kfit_candidate *c, const cJSON *j, vo
     return KFIT_OK;
 }
 
-static enum kfit_status take_name(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_name(struct kfit_candidate *c, const cJSON *j, void *object,
+                                  struct kfit_error *err)
 {
     const char *s = cJSON_GetStringValue(j);
     (void)object;
-    if (!s || !*s || strlen(s) >= sizeof c->name || s[strspn(s, "abcdefghijklmnopqrstuvwxyz"
-                                                               "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")])
+    if (!s || !*s || strlen(s) >= sizeof c->name ||
+        s[strspn(s, "abcdefghijklmnopqrstuvwxyz"
+                    "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")])
         return bad(err, "name", "letters, digits and _-., fewer than 64");
     snprintf(c->name, sizeof c->name, "%s", s);
     return KFIT_OK;
 }
 
 /* "arch" and "tensormaps" belong to the cuda compiler; only their place is checked here. */
-static enum kfit_status take_later(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_later(struct kfit_candidate *c, const cJSON *j, void *object,
+                                   struct kfit_error *err)
 {
     (void)c, (void)j, (void)object, (void)err;
     return KFIT_OK;
 }
 
-static enum kfit_status take_knobs(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_knobs(struct kfit_candidate *c, const cJSON *j, void *object,
+                                   struct kfit_error *err)
 {
     (void)object;
     if (!cJSON_IsObject(j) || cJSON_GetArraySize(j) > KFIT_KNOBS_MAX)
@@ -189,7 +181,8 @@ static enum kfit_status take_knobs(struct kfit_candidate *c, const cJSON *j, voi
     struct kfit_dim dims[KFIT_DIMS_MAX];
     unsigned ndims = c->op->dims(&any, dims); /* for the names alone */
     const cJSON *item, *value;
-    cJSON_ArrayForEach(item, j) {
+    cJSON_ArrayForEach(item, j)
+    {
         struct kfit_knob *k = &c->knobs[c->knob_count];
         if (!identifier(item->string, sizeof k->name, true))
             return bad(err, item->string, "a knob name of capital letters, digits and _");
@@ -204,7 +197,8 @@ static enum kfit_status take_knobs(struct kfit_candidate *c, const cJSON *j, voi
             return bad(err, item->string, "a knob name that is not taken");
         if (!cJSON_IsArray(item))
             return bad(err, item->string, "an array of whole numbers");
-        cJSON_ArrayForEach(value, item) {
+        cJSON_ArrayForEach(value, item)
+        {
             if (k->count == KFIT_KNOB_VALUES_MAX || !whole(value, &k->values[k->count]) ||
                 k->values[k->count] > KNOB_LIMIT || k->values[k->count] < -KNOB_LIMIT)
                 return bad(err, item->string, "at most 32 whole numbers up to 1000000000");
@@ -218,14 +212,16 @@ static enum kfit_status take_knobs(struct kfit_candidate *c, const cJSON *j, voi
     return KFIT_OK;
 }
 
-static enum kfit_status take_require(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_require(struct kfit_candidate *c, const cJSON *j, void *object,
+                                     struct kfit_error *err)
 {
     const cJSON *item;
     (void)object;
-    if (!cJSON_IsArray(j) || cJSON_GetArraySize(j) > REQUIRES_MAX)
+    if (!cJSON_IsArray(j) || cJSON_GetArraySize(j) > KFIT_REQUIRES_MAX)
         return bad(err, "require", "an array of at most 16 expressions");
     enum kfit_status s = KFIT_OK;
-    cJSON_ArrayForEach(item, j) {
+    cJSON_ArrayForEach(item, j)
+    {
         if (s == KFIT_OK)
             s = take_expr(item, "require", &c->requires[c->require_count], err);
         if (s == KFIT_OK)
@@ -234,13 +230,15 @@ static enum kfit_status take_require(struct kfit_candidate *c, const cJSON *j, v
     return s;
 }
 
-static enum kfit_status take_bytes(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_bytes(struct kfit_candidate *c, const cJSON *j, void *object,
+                                   struct kfit_error *err)
 {
     (void)object;
     return take_expr(j, "bytes", &c->workspace, err);
 }
 
-static enum kfit_status take_init(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_init(struct kfit_candidate *c, const cJSON *j, void *object,
+                                  struct kfit_error *err)
 {
     const char *s = cJSON_GetStringValue(j);
     (void)object;
@@ -250,15 +248,18 @@ static enum kfit_status take_init(struct kfit_candidate *c, const cJSON *j, void
     return KFIT_OK;
 }
 
-static enum kfit_status take_workspace(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_workspace(struct kfit_candidate *c, const cJSON *j, void *object,
+                                       struct kfit_error *err)
 {
-    static const struct field fields[] = {{"bytes", take_bytes, true, false}, {"init", take_init, false, false}};
+    static const struct field fields[] = {{"bytes", take_bytes, true, false},
+                                          {"init", take_init, false, false}};
     return take_object(c, j, "workspace", fields, 2, object, err);
 }
 
-static enum kfit_status take_entry(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_entry(struct kfit_candidate *c, const cJSON *j, void *object,
+                                   struct kfit_error *err)
 {
-    struct launch *l = object;
+    struct kfit_candidate_launch *l = object;
     const char *s = cJSON_GetStringValue(j);
     (void)c;
     if (!s || !identifier(s, sizeof l->entry, false))
@@ -267,28 +268,32 @@ static enum kfit_status take_entry(struct kfit_candidate *c, const cJSON *j, voi
     return KFIT_OK;
 }
 
-static enum kfit_status take_grid(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_grid(struct kfit_candidate *c, const cJSON *j, void *object,
+                                  struct kfit_error *err)
 {
     (void)c;
-    return take_dims(j, "grid", ((struct launch *)object)->grid, err);
+    return take_dims(j, "grid", ((struct kfit_candidate_launch *)object)->grid, err);
 }
 
-static enum kfit_status take_block(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_block(struct kfit_candidate *c, const cJSON *j, void *object,
+                                   struct kfit_error *err)
 {
     (void)c;
-    return take_dims(j, "block", ((struct launch *)object)->block, err);
+    return take_dims(j, "block", ((struct kfit_candidate_launch *)object)->block, err);
 }
 
-static enum kfit_status take_cluster(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_cluster(struct kfit_candidate *c, const cJSON *j, void *object,
+                                     struct kfit_error *err)
 {
     (void)c;
-    return take_dims(j, "cluster", ((struct launch *)object)->cluster, err);
+    return take_dims(j, "cluster", ((struct kfit_candidate_launch *)object)->cluster, err);
 }
 
-static enum kfit_status take_smem(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_smem(struct kfit_candidate *c, const cJSON *j, void *object,
+                                  struct kfit_error *err)
 {
     (void)c;
-    return take_expr(j, "smem", &((struct launch *)object)->smem, err);
+    return take_expr(j, "smem", &((struct kfit_candidate_launch *)object)->smem, err);
 }
 
 static enum kfit_status take_cooperative(struct kfit_candidate *c, const cJSON *j, void *object,
@@ -297,27 +302,28 @@ static enum kfit_status take_cooperative(struct kfit_candidate *c, const cJSON *
     (void)c;
     if (!cJSON_IsBool(j))
         return bad(err, "cooperative", "true or false");
-    ((struct launch *)object)->cooperative = cJSON_IsTrue(j);
+    ((struct kfit_candidate_launch *)object)->cooperative = cJSON_IsTrue(j);
     return KFIT_OK;
 }
 
-static enum kfit_status take_launches(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+static enum kfit_status take_launches(struct kfit_candidate *c, const cJSON *j, void *object,
+                                      struct kfit_error *err)
 {
     static const struct field fields[] = {
-        {"entry", take_entry, true, false},     {"grid", take_grid, false, true}, {"block", take_block, false, true},
-        {"cluster", take_cluster, false, true}, {"smem", take_smem, false, true},
-        {"cooperative", take_cooperative, false, true},
+        {"entry", take_entry, true, false}, {"grid", take_grid, false, true},
+        {"block", take_block, false, true}, {"cluster", take_cluster, false, true},
+        {"smem", take_smem, false, true},   {"cooperative", take_cooperative, false, true},
     };
     int max = strcmp(c->device, "host") ? KFIT_LAUNCHES_MAX : 1, n = cJSON_GetArraySize(j);
     const cJSON *item;
     (void)object;
     if (!cJSON_IsArray(j) || n < 1 || n > max)
-        return kfit_fail(err, KFIT_E_FORMAT, "candidate header: \"launches\": expected an array of 1 to %d on %s", max,
+        return kfit_fail(err, KFIT_E_FORMAT,
+                         "candidate header: \"launches\": expected an array of 1 to %d on %s", max,
                          c->device);
     enum kfit_status s = KFIT_OK;
-    cJSON_ArrayForEach(item, j) if (s == KFIT_OK)
-        s = take_object(c, item, "launch", fields, sizeof fields / sizeof *fields, &c->launches[c->launch_count++],
-                        err);
+    cJSON_ArrayForEach(item, j) if (s == KFIT_OK) s = take_object(
+        c, item, "launch", fields, sizeof fields / sizeof *fields, &c->launches[c->launch_count++], err);
     return s;
 }
 
@@ -366,11 +372,13 @@ static enum kfit_status parse_header(struct kfit_candidate *c, struct kfit_error
     static const char mark[] = "kfit-candidate 1";
     const char *p = c->source + strspn(c->source, " \t\r\n"), *end, *stop = NULL;
     if (strncmp(p, "/*", 2) || !(end = strstr(p + 2, "*/")))
-        return kfit_fail(err, KFIT_E_FORMAT, "candidate line 1: expected a comment /* %s {...} */ first", mark);
+        return kfit_fail(err, KFIT_E_FORMAT, "candidate line 1: expected a comment /* %s {...} */ first",
+                         mark);
     p += 2;
     p += strspn(p, " \t\r\n*");
     if (strncmp(p, mark, sizeof mark - 1) || !strchr(" \t\r\n{", p[sizeof mark - 1]))
-        return kfit_fail(err, KFIT_E_FORMAT, "candidate line %u: expected \"%s\"", line_of(c->source, p), mark);
+        return kfit_fail(err, KFIT_E_FORMAT, "candidate line %u: expected \"%s\"", line_of(c->source, p),
+                         mark);
     p += sizeof mark - 1;
     if ((size_t)(end - p) > HEADER_BYTES_MAX)
         return kfit_fail(err, KFIT_E_FORMAT, "candidate header: %zu bytes, at most %u", (size_t)(end - p),
@@ -380,14 +388,16 @@ static enum kfit_status parse_header(struct kfit_candidate *c, struct kfit_error
     cJSON *root = cJSON_ParseWithLengthOpts(p, (size_t)(end - p), &stop, false);
     if (!root)
         return kfit_fail(err, KFIT_E_FORMAT, "candidate line %u: not JSON at \"%.*s\"",
-                         stop ? line_of(c->source, stop) : 1, stop ? (int)(end - stop < 20 ? end - stop : 20) : 0,
-                         stop ? stop : "");
+                         stop ? line_of(c->source, stop) : 1,
+                         stop ? (int)(end - stop < 20 ? end - stop : 20) : 0, stop ? stop : "");
     enum kfit_status s = KFIT_OK;
     stop += strspn(stop, " \t\r\n");
     if (stop < end)
-        s = kfit_fail(err, KFIT_E_FORMAT, "candidate line %u: expected */ after the header", line_of(c->source, stop));
+        s = kfit_fail(err, KFIT_E_FORMAT, "candidate line %u: expected */ after the header",
+                      line_of(c->source, stop));
     if (s == KFIT_OK)
-        s = take_object(c, root, "the header", header_fields, sizeof header_fields / sizeof *header_fields, NULL, err);
+        s = take_object(c, root, "the header", header_fields, sizeof header_fields / sizeof *header_fields,
+                        NULL, err);
     cJSON_Delete(root);
     return s;
 }
@@ -397,7 +407,8 @@ enum kfit_status kfit_candidate_parse(const char *source, size_t bytes, struct k
 {
     *out = NULL;
     if (bytes > KFIT_SOURCE_BYTES_MAX)
-        return kfit_fail(err, KFIT_E_FULL, "candidate: %zu bytes of source, at most %u", bytes, KFIT_SOURCE_BYTES_MAX);
+        return kfit_fail(err, KFIT_E_FULL, "candidate: %zu bytes of source, at most %u", bytes,
+                         KFIT_SOURCE_BYTES_MAX);
     if (memchr(source, 0, bytes))
         return kfit_fail(err, KFIT_E_FORMAT, "candidate: the source has a zero byte; expected text");
     struct kfit_candidate *c = calloc(1, sizeof *c);
@@ -423,7 +434,7 @@ void kfit_candidate_destroy(struct kfit_candidate *c)
     if (!c)
         return;
     for (unsigned i = 0; i < KFIT_LAUNCHES_MAX; i++) {
-        struct launch *l = &c->launches[i];
+        struct kfit_candidate_launch *l = &c->launches[i];
         for (unsigned d = 0; d < 3; d++) {
             free(l->grid[d]);
             free(l->block[d]);
@@ -431,7 +442,7 @@ void kfit_candidate_destroy(struct kfit_candidate *c)
         }
         free(l->smem);
     }
-    for (unsigned i = 0; i < REQUIRES_MAX; i++)
+    for (unsigned i = 0; i < KFIT_REQUIRES_MAX; i++)
         free(c->requires[i]);
     free(c->workspace);
     free(c->source);
@@ -479,24 +490,25 @@ unsigned kfit_candidate_knobs(const struct kfit_candidate *c, const struct kfit_
     return c->knob_count;
 }
 
-static int64_t chosen(const struct kfit_candidate *c, const struct kfit_choice *choice, unsigned i)
+int64_t kfit_choice_value(const struct kfit_candidate *c, const struct kfit_choice *choice, unsigned i)
 {
     return c->knobs[i].values[choice->index[i] < c->knobs[i].count ? choice->index[i] : 0];
 }
 
-size_t kfit_choice_format(const struct kfit_candidate *c, const struct kfit_choice *choice, char *buf, size_t size)
+size_t kfit_choice_format(const struct kfit_candidate *c, const struct kfit_choice *choice, char *buf,
+                          size_t size)
 {
     size_t used = 0;
     if (size)
         buf[0] = '\0';
     for (unsigned i = 0; i < c->knob_count && used < size; i++)
         used += (size_t)snprintf(buf + used, size - used, "%s%s=%lld", i ? " " : "", c->knobs[i].name,
-                                 (long long)chosen(c, choice, i));
+                                 (long long)kfit_choice_value(c, choice, i));
     return used < size ? used : size ? size - 1 : 0;
 }
 
-enum kfit_status kfit_choice_parse(const struct kfit_candidate *c, const char *text, struct kfit_choice *choice,
-                                   struct kfit_error *err)
+enum kfit_status kfit_choice_parse(const struct kfit_candidate *c, const char *text,
+                                   struct kfit_choice *choice, struct kfit_error *err)
 {
     *choice = (struct kfit_choice){0};
     for (unsigned i = 0; i < c->knob_count; i++) {
@@ -505,13 +517,14 @@ enum kfit_status kfit_choice_parse(const struct kfit_candidate *c, const char *t
         unsigned v = 0;
         size_t n = 0;
         for (; v < k->count; v++) { /* as format writes it, up to a blank or the end */
-            n = (size_t)snprintf(want, sizeof want, "%s%s=%lld", i ? " " : "", k->name, (long long)k->values[v]);
+            n = (size_t)snprintf(want, sizeof want, "%s%s=%lld", i ? " " : "", k->name,
+                                 (long long)k->values[v]);
             if (!strncmp(text, want, n) && (!text[n] || text[n] == ' '))
                 break;
         }
         if (v == k->count)
-            return kfit_fail(err, KFIT_E_FORMAT, "choice: at \"%.40s\": expected %s=VALUE, a value it declares", text,
-                             k->name);
+            return kfit_fail(err, KFIT_E_FORMAT,
+                             "choice: at \"%.40s\": expected %s=VALUE, a value it declares", text, k->name);
         choice->index[i] = (uint8_t)v;
         text += n;
     }
@@ -524,104 +537,11 @@ void kfit_candidate_digest(const struct kfit_candidate *c, const struct kfit_cho
     char *all = malloc(room);
     memset(out, 0, 32);
     if (!all)
-        return; /* no digest is all zero */
+        return;                   /* no digest is all zero */
     memcpy(all, c->source, used); /* with its NUL */
     for (unsigned i = 0; i < c->knob_count; i++)
         used += (size_t)snprintf(all + used, room - used, "%s=%lld;", c->knobs[i].name,
-                                 (long long)chosen(c, choice, i));
+                                 (long long)kfit_choice_value(c, choice, i));
     kfit_sha256(all, used, out);
     free(all);
-}
-
-/* ---- resolving ---- */
-
-/* Dimensions, then knobs, then limits; VL, the lanes of a vector of the op's type, follows from VL32 or VL64. */
-unsigned kfit_candidate_names(const struct kfit_candidate *c, const union kfit_key *key,
-                              const struct kfit_choice *choice, const struct kfit_limits *limits,
-                              struct kfit_dim out[KFIT_NAMES_MAX])
-{
-    struct kfit_tensor t;
-    unsigned n = c->op->dims(key, out);
-    for (unsigned i = 0; i < c->knob_count; i++)
-        out[n++] = (struct kfit_dim){c->knobs[i].name, chosen(c, choice, i)};
-    c->op->tensor(key, c->op->out_arg, &t);
-    const char *lanes = kfit_dtype_bytes(t.type) == 8 ? "VL64" : "VL32";
-    for (unsigned i = 0; limits && i < limits->count; i++) {
-        out[n++] = limits->entry[i];
-        if (!strcmp(limits->entry[i].name, lanes))
-            out[n++] = (struct kfit_dim){"VL", limits->entry[i].value};
-    }
-    return n;
-}
-
-static enum kfit_status small_dims(char *const expr[3], const struct kfit_dim *names, unsigned count, uint32_t out[3],
-                                   struct kfit_error *err)
-{
-    for (unsigned d = 0; d < 3; d++) {
-        int64_t v = 1;
-        enum kfit_status s = expr[d] ? kfit_expr_eval(expr[d], names, count, &v, err) : KFIT_OK;
-        if (s != KFIT_OK)
-            return s;
-        if (v < 1 || v > INT32_MAX)
-            return kfit_fail(err, KFIT_E_FORMAT, "candidate header: \"%s\" gives %lld; expected 1 or more", expr[d],
-                             (long long)v);
-        out[d] = (uint32_t)v;
-    }
-    return KFIT_OK;
-}
-
-enum kfit_status kfit_candidate_resolve(const struct kfit_candidate *c, const union kfit_key *key,
-                                        const struct kfit_choice *choice, const struct kfit_limits *limits,
-                                        struct kfit_plan *plan, struct kfit_error *err)
-{
-    struct kfit_dim names[KFIT_NAMES_MAX];
-    enum kfit_status s = kfit_key_check(key, err);
-    int64_t v = 0;
-    memset(plan, 0, sizeof *plan);
-    if (s != KFIT_OK)
-        return s;
-    if (kfit_op_of(key) != c->op)
-        return kfit_fail(err, KFIT_E_REFUSED, "candidate is for op %s, the key for %s", c->op->name,
-                         kfit_op_of(key)->name);
-    for (unsigned i = 0; i < c->knob_count; i++)
-        if (choice->index[i] >= c->knobs[i].count)
-            return kfit_fail(err, KFIT_E_ARG, "knob %s has %u values, value number %u was chosen", c->knobs[i].name,
-                             c->knobs[i].count, choice->index[i]);
-    unsigned count = kfit_candidate_names(c, key, choice, limits, names);
-    for (unsigned i = 0; i < c->require_count; i++) {
-        if ((s = kfit_expr_eval(c->requires[i], names, count, &v, err)) != KFIT_OK)
-            return s;
-        if (!v)
-            return kfit_fail(err, KFIT_E_REFUSED, "requirement does not hold: %s", c->requires[i]);
-    }
-    if (c->workspace) {
-        if ((s = kfit_expr_eval(c->workspace, names, count, &v, err)) != KFIT_OK)
-            return s;
-        if (v < 0)
-            return kfit_fail(err, KFIT_E_FORMAT, "candidate header: workspace of %lld bytes", (long long)v);
-        plan->workspace_bytes = (uint64_t)v;
-        plan->workspace_init = c->workspace_init;
-    }
-    uint8_t digest[32];
-    char hex[9];
-    kfit_candidate_digest(c, choice, digest);
-    kfit_hex(digest, 4, hex);
-    plan->launch_count = c->launch_count;
-    for (unsigned i = 0; i < c->launch_count; i++) {
-        const struct launch *l = &c->launches[i];
-        struct kfit_launch *p = &plan->launches[i];
-        snprintf(p->entry, sizeof p->entry, i ? "kfit_%.32s_%s_%u" : "kfit_%.32s_%s", c->op->name, hex, i);
-        if ((s = small_dims(l->grid, names, count, p->grid, err)) != KFIT_OK ||
-            (s = small_dims(l->block, names, count, p->block, err)) != KFIT_OK ||
-            (s = small_dims(l->cluster, names, count, p->cluster, err)) != KFIT_OK)
-            return s;
-        v = 0;
-        if (l->smem && (s = kfit_expr_eval(l->smem, names, count, &v, err)) != KFIT_OK)
-            return s;
-        if (v < 0 || v > INT32_MAX)
-            return kfit_fail(err, KFIT_E_FORMAT, "candidate header: \"%s\" gives %lld bytes", l->smem, (long long)v);
-        p->smem_bytes = (uint32_t)v;
-        p->cooperative = l->cooperative;
-    }
-    return kfit_plan_check(plan, UINT64_MAX, err);
 }

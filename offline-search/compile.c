@@ -1,4 +1,5 @@
-/* The part of compiling that every device shares: requirements, the device's compiler, the plan's last check. */
+/* The part of compiling that every device shares: requirements, the device's compiler, the plan's last check.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,7 +34,8 @@ enum kfit_status kfit_compile(const struct kfit_compile_params *params, struct k
     while (i < n && strcmp(compilers[i].device, device))
         i++;
     if (i == n)
-        return kfit_fail(err, KFIT_E_UNSUPPORTED, "compile: no compiler for device \"%s\" in this build", device);
+        return kfit_fail(err, KFIT_E_UNSUPPORTED, "compile: no compiler for device \"%s\" in this build",
+                         device);
     enum kfit_status s = compilers[i].compile(params, built, err);
     if (s == KFIT_OK)
         s = kfit_plan_check(&built->plan, built->image_bytes, err);

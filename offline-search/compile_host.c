@@ -1,5 +1,5 @@
-/* C to a flat image: preprocess, scan, compile, place, disassemble, scan. Three tools, each in its own isolated
- * child; everything passes through memfds. */
+/* C to a flat image: preprocess, scan, compile, place, disassemble, scan. Three tools, each in its own
+ * isolated child; everything passes through memfds. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "isolate_compile.h"
 
 #define TIMEOUT_MS 20000u
-#define ARGS_MAX (64 + KFIT_NAMES_MAX)
+#define ARGS_MAX   (64 + KFIT_NAMES_MAX)
 
 static const struct {
     const char *isa;
@@ -22,13 +22,28 @@ static const struct {
 } isas[] = {{"x86-64-v2", 16, 16}, {"x86-64-v3", 32, 16}, {"x86-64-v4", 64, 32}};
 
 /* Contraction is wanted; everything that would change NaN, Inf or signed zeros is not. */
-static const char *const flags[] = {
-    "-std=gnu17", "-w", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
-    "-ffreestanding", "-fno-builtin", "-fPIC", "-fno-plt", "-fno-jump-tables", "-fno-stack-protector",
-    "-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fvisibility=hidden",
-    "-fno-common", "-fno-ident", "-nostdinc", "-mprefer-vector-width=512",
-};
-static const char gcc_flag[] = "-fno-tree-loop-distribute-patterns"; /* no calls of memset; unknown to clang */
+static const char *const flags[] = {"-std=gnu17",
+                                    "-w",
+                                    "-O3",
+                                    "-ffp-contract=fast",
+                                    "-fno-math-errno",
+                                    "-fno-trapping-math",
+                                    "-ffreestanding",
+                                    "-fno-builtin",
+                                    "-fPIC",
+                                    "-fno-plt",
+                                    "-fno-jump-tables",
+                                    "-fno-stack-protector",
+                                    "-fcf-protection=none",
+                                    "-fno-asynchronous-unwind-tables",
+                                    "-fno-unwind-tables",
+                                    "-fvisibility=hidden",
+                                    "-fno-common",
+                                    "-fno-ident",
+                                    "-nostdinc",
+                                    "-mprefer-vector-width=512"};
+static const char gcc_flag[] =
+    "-fno-tree-loop-distribute-patterns"; /* no calls of memset; unknown to clang */
 
 struct args {
     const char *v[ARGS_MAX];
@@ -50,7 +65,8 @@ static bool find_tool(const char *name, char out[256])
     char path[256];
     for (size_t i = *name == '/' ? 0 : 1; i < (*name == '/' ? 1 : sizeof dirs / sizeof *dirs); i++) {
         int n = snprintf(path, sizeof path, "%s%s", dirs[i], name);
-        char *real = n > 0 && (size_t)n < sizeof path && access(path, X_OK) == 0 ? realpath(path, NULL) : NULL;
+        char *real =
+            n > 0 && (size_t)n < sizeof path && access(path, X_OK) == 0 ? realpath(path, NULL) : NULL;
         bool ok = real && strlen(real) < 256;
         if (ok)
             memcpy(out, real, strlen(real) + 1);
@@ -67,8 +83,10 @@ static enum kfit_status find_compiler(const char *cc, char out[256], struct kfit
     name = name && *name ? name : "cc";
     if (find_tool(name, out))
         return KFIT_OK;
-    return kfit_fail(err, KFIT_E_NOTFOUND, "compile: no compiler \"%.200s\"; install gcc or clang, or set KFIT_CC to the path "
-                     "of one", name);
+    return kfit_fail(err, KFIT_E_NOTFOUND,
+                     "compile: no compiler \"%.200s\"; install gcc or clang, or set KFIT_CC to the path "
+                     "of one",
+                     name);
 }
 
 enum kfit_status kfit_compiler_version(const char *cc, char *buf, size_t size, struct kfit_error *err)
@@ -82,8 +100,12 @@ enum kfit_status kfit_compiler_version(const char *cc, char *buf, size_t size, s
         buf[0] = '\0';
     enum kfit_status s = find_compiler(cc, path, err);
     if (s == KFIT_OK && (s = kfit_isolation_init(&iso, path, NULL, true, err)) == KFIT_OK) {
-        struct kfit_tool tool = {.argv = (const char *const[]){path, "-nostdinc", "-dM", "-E", "-x", "c", "-", NULL},
-                                 .input = -1, .output = out, .object = -1, .timeout_ms = TIMEOUT_MS};
+        struct kfit_tool tool = {
+            .argv = (const char *const[]){path, "-nostdinc", "-dM", "-E", "-x", "c", "-", NULL},
+            .input = -1,
+            .output = out,
+            .object = -1,
+            .timeout_ms = TIMEOUT_MS};
         s = kfit_tool_run(&iso, &tool, err);
         kfit_isolation_finish(&iso);
         text = kfit_memfd_read(out, &bytes);
@@ -182,15 +204,18 @@ static void first_errors(const char *messages, char *out, size_t size)
 }
 
 /* Runs a tool on input; its output (on stdout, or to descriptor 3) is in *out, malloc'ed. */
-static enum kfit_status run(struct job *job, const char *what, struct args *a, const void *input, size_t bytes,
-                            bool to_object, char **out, size_t *out_bytes)
+static enum kfit_status run(struct job *job, const char *what, struct args *a, const void *input,
+                            size_t bytes, bool to_object, char **out, size_t *out_bytes)
 {
     int in = kfit_memfd(), fd = kfit_memfd();
     enum kfit_status s;
     char errors[900];
     *out = NULL;
     a->v[a->n] = NULL;
-    struct kfit_tool tool = {.argv = a->v, .input = in, .output = to_object ? -1 : fd, .object = to_object ? fd : -1,
+    struct kfit_tool tool = {.argv = a->v,
+                             .input = in,
+                             .output = to_object ? -1 : fd,
+                             .object = to_object ? fd : -1,
                              .timeout_ms = job->timeout_ms};
     if (in < 0 || fd < 0 || !kfit_memfd_fill(in, input, bytes)) {
         s = kfit_fail(job->err, KFIT_E_IO, "compile: cannot pass the source on");
@@ -204,13 +229,15 @@ static enum kfit_status run(struct job *job, const char *what, struct args *a, c
         s = kfit_refuse(job->b, "static:timeout", "%s took more than %u ms", what, job->timeout_ms);
     else if (full || tool.status == 128 + SIGXFSZ || strstr(tool.messages, "File too large") ||
              strstr(tool.messages, "file too big") || strstr(tool.messages, "File size limit"))
-        s = kfit_refuse(job->b, "static:size", "%s wrote more than %u bytes", what, KFIT_TOOL_OUTPUT_BYTES_MAX);
+        s = kfit_refuse(job->b, "static:size", "%s wrote more than %u bytes", what,
+                        KFIT_TOOL_OUTPUT_BYTES_MAX);
     else if (strstr(tool.messages, "out of memory") || strstr(tool.messages, "emory exhausted") ||
              strstr(tool.messages, "annot allocate memory"))
         s = kfit_refuse(job->b, "static:timeout", "%s ran out of memory", what);
     else if (tool.status) {
         first_errors(tool.messages, errors, sizeof errors);
-        s = kfit_refuse(job->b, "static:compile", "%s", errors[0] ? errors : "the compiler failed without a message");
+        s = kfit_refuse(job->b, "static:compile", "%s",
+                        errors[0] ? errors : "the compiler failed without a message");
     } else if (!(*out = kfit_memfd_read(fd, out_bytes)))
         s = KFIT_E_NOMEM;
 done:
@@ -247,13 +274,15 @@ static enum kfit_status preprocess(struct job *job, const struct kfit_text *in, 
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
         arg(&a, rest[i]);
     enum kfit_status s = run(job, "the preprocessor", &a, in->data, in->bytes, false, out, bytes);
-    if (s == KFIT_E_REFUSED && (strstr(job->b->detail, "No such file") || strstr(job->b->detail, "file not found") ||
-                                strstr(job->b->detail, "Permission denied")))
+    if (s == KFIT_E_REFUSED &&
+        (strstr(job->b->detail, "No such file") || strstr(job->b->detail, "file not found") ||
+         strstr(job->b->detail, "Permission denied")))
         snprintf(job->b->code, sizeof job->b->code, "static:include");
     return s;
 }
 
-static enum kfit_status compile(struct job *job, const struct kfit_text *in, bool clang, char **out, size_t *bytes)
+static enum kfit_status compile(struct job *job, const struct kfit_text *in, bool clang, char **out,
+                                size_t *bytes)
 {
     static const char *const rest[] = {"-pipe", "-c", "-x", "cpp-output", "-", "-o", "/proc/self/fd/3"};
     char march[32];
@@ -272,7 +301,8 @@ static enum kfit_status compile(struct job *job, const struct kfit_text *in, boo
 
 static enum kfit_status disassemble(struct job *job, size_t text_bytes, char **out, size_t *bytes)
 {
-    static const char *const rest[] = {"-D", "-w", "-z", "-b", "binary", "-m", "i386:x86-64", "/proc/self/fd/0"};
+    static const char *const rest[] = {"-D",     "-w", "-z",          "-b",
+                                       "binary", "-m", "i386:x86-64", "/proc/self/fd/0"};
     struct args a = {0};
     arg(&a, job->objdump);
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
@@ -296,6 +326,7 @@ static enum kfit_status stages(struct job *job)
         (s = disassemble(job, text_bytes, &listing, &bytes)) != KFIT_OK)
         goto out;
     s = kfit_static_instructions(listing, bytes, text_bytes, job->b->plan.launches[0].entry_offset, job->b);
+    job->b->data_oblivious = s == KFIT_OK && kfit_data_oblivious(listing, bytes);
 out:
     free(listing);
     free(object);
@@ -305,14 +336,17 @@ out:
     return s;
 }
 
-enum kfit_status kfit_compile_host(const struct kfit_compile_params *p, struct kfit_built *b, struct kfit_error *err)
+enum kfit_status kfit_compile_host(const struct kfit_compile_params *p, struct kfit_built *b,
+                                   struct kfit_error *err)
 {
-    struct job job = {.params = p, .b = b, .timeout_ms = p->timeout_ms ? p->timeout_ms : TIMEOUT_MS, .err = err};
+    struct job job = {
+        .params = p, .b = b, .timeout_ms = p->timeout_ms ? p->timeout_ms : TIMEOUT_MS, .err = err};
     struct kfit_limits limits;
     struct kfit_error why = {0};
     enum kfit_status s;
     if (isa_row(p->isa) == sizeof isas / sizeof *isas)
-        return kfit_fail(err, KFIT_E_ARG, "compile: unknown instruction set \"%.40s\"; there are x86-64-v2, -v3 and -v4",
+        return kfit_fail(err, KFIT_E_ARG,
+                         "compile: unknown instruction set \"%.40s\"; there are x86-64-v2, -v3 and -v4",
                          p->isa);
     kfit_host_limits(p->isa, &limits);
     s = kfit_candidate_resolve(p->candidate, p->key, p->choice, &limits, &b->plan, &why);

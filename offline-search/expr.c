@@ -19,8 +19,8 @@ static const struct {
     char text[3];
     unsigned char level, what;
 } operators[] = {
-    {"||", 1, OR}, {"&&", 2, AND}, {"==", 3, EQ}, {"!=", 3, NE},  {"<=", 4, LE},  {">=", 4, GE},  {"<", 4, LT},
-    {">", 4, GT},  {"+", 5, ADD},  {"-", 5, SUB}, {"*", 6, MUL},  {"/", 6, DIV},  {"%", 6, MOD},
+    {"||", 1, OR}, {"&&", 2, AND}, {"==", 3, EQ}, {"!=", 3, NE}, {"<=", 4, LE}, {">=", 4, GE}, {"<", 4, LT},
+    {">", 4, GT},  {"+", 5, ADD},  {"-", 5, SUB}, {"*", 6, MUL}, {"/", 6, DIV}, {"%", 6, MOD},
 };
 
 static int64_t fail(struct reader *r, const char *problem)
@@ -122,7 +122,9 @@ static int64_t primary(struct reader *r)
         bool fits = true;
         for (; is_digit(*r->p); r->p++)
             fits = fits && !__builtin_mul_overflow(v, 10, &v) && !__builtin_add_overflow(v, *r->p - '0', &v);
-        return !fits ? fail(r, "number too large") : is_name(*r->p) ? fail(r, "expected a decimal number") : v;
+        return !fits            ? fail(r, "number too large")
+               : is_name(*r->p) ? fail(r, "expected a decimal number")
+                                : v;
     }
     if (is_name(*r->p)) {
         const char *name = r->p;

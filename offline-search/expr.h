@@ -8,8 +8,8 @@
 #define KFIT_EXPR_BYTES_MAX 256
 #define KFIT_EXPR_DEPTH_MAX 32
 
-/* Evaluates text with the given names. names NULL: only checks the syntax, *out is 0. Errors: KFIT_E_FORMAT (syntax,
- * unknown name, overflow, division by zero, too long or deep), with the expression and the place. */
+/* Evaluates text with the given names. names NULL: only checks the syntax, *out is 0. Errors: KFIT_E_FORMAT
+ * (syntax, unknown name, overflow, division by zero, too long or deep), with the expression and the place. */
 enum kfit_status kfit_expr_eval(const char *text, const struct kfit_dim *names, unsigned count, int64_t *out,
                                 struct kfit_error *err);
 

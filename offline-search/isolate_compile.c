@@ -1,5 +1,5 @@
-/* A hostile source can make a compiler read files (#include, .incbin) and take any amount of time and memory; it
- * cannot make it run code. So the file system is taken away and the rest is limited. */
+/* A hostile source can make a compiler read files (#include, .incbin) and take any amount of time and memory;
+ * it cannot make it run code. So the file system is taken away and the rest is limited. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
@@ -27,7 +27,7 @@
 
 /* What a toolchain needs. Missing ones are fine. */
 static const char *const places[] = {
-    "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/local/bin",  "/usr/local/lib",
+    "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/libexec",      "/usr/local/bin",   "/usr/local/lib",
     "/bin",     "/lib",     "/lib64",     "/etc/alternatives", "/etc/ld.so.cache",
 };
 enum { PLACES = sizeof places / sizeof *places };
@@ -37,8 +37,7 @@ enum { PLACES = sizeof places / sizeof *places };
 static const struct {
     uint64_t fs, net, scope;
 } landlock_rights[] = {
-    {0x1fff, 0, 0},  {0x3fff, 0, 0},  {0x7fff, 0, 0},
-    {0x7fff, 3, 0},  {0xffff, 3, 0},  {0xffff, 3, 3},
+    {0x1fff, 0, 0}, {0x3fff, 0, 0}, {0x7fff, 0, 0}, {0x7fff, 3, 0}, {0xffff, 3, 0}, {0xffff, 3, 3},
 };
 
 struct ruleset { /* struct landlock_ruleset_attr of ABI 6 */
@@ -127,15 +126,16 @@ static bool bind_read_only(const char *path)
            !mount(NULL, to, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL);
 }
 
-/* Makes the namespaces and a root of the toolchain and a /proc of nobody else's; returns in the new first process,
- * while the caller waits for it and ends as it does. */
+/* Makes the namespaces and a root of the toolchain and a /proc of nobody else's; returns in the new first
+ * process, while the caller waits for it and ends as it does. */
 static bool enter_namespace(const struct kfit_isolation *iso)
 {
     char proc[320];
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC))
         return false;
     write_file("/proc/self/setgroups", "deny");
-    if (!write_file("/proc/self/uid_map", iso->id_map[0]) || !write_file("/proc/self/gid_map", iso->id_map[1]))
+    if (!write_file("/proc/self/uid_map", iso->id_map[0]) ||
+        !write_file("/proc/self/gid_map", iso->id_map[1]))
         return false;
     pid_t first = fork();
     if (first < 0)
@@ -156,7 +156,8 @@ static bool enter_namespace(const struct kfit_isolation *iso)
     for (int i = 0; i < KFIT_PREFIXES; i++)
         if (iso->prefix[i][0] && !bind_read_only(iso->prefix[i]))
             return false;
-    return make_place("/proc", true, proc) && !mount("proc", proc, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) &&
+    return make_place("/proc", true, proc) &&
+           !mount("proc", proc, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) &&
            !mount(NULL, new_root, NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, "size=1m,mode=755") &&
            !chroot(new_root) && !chdir("/");
 }
@@ -173,7 +174,8 @@ static bool namespaces_work(const struct kfit_isolation *iso)
     return pid > 0 && WIFEXITED(st) && WEXITSTATUS(st) == 0;
 }
 
-/* The folder of a tool or library, if it is not one of the usual places: /opt/gcc-14/bin/gcc-14 needs /opt/gcc-14. */
+/* The folder of a tool or library, if it is not one of the usual places: /opt/gcc-14/bin/gcc-14 needs
+ * /opt/gcc-14. */
 static void note_prefix(char prefix[256], const char *file)
 {
     static const char *const usual[] = {"/usr/bin/", "/usr/lib/", "/usr/local/bin/", "/usr/local/lib/"};
@@ -190,8 +192,8 @@ static void note_prefix(char prefix[256], const char *file)
     }
 }
 
-enum kfit_status kfit_isolation_init(struct kfit_isolation *iso, const char *tool, const char *library, bool allow_none,
-                                     struct kfit_error *err)
+enum kfit_status kfit_isolation_init(struct kfit_isolation *iso, const char *tool, const char *library,
+                                     bool allow_none, struct kfit_error *err)
 {
     memset(iso, 0, sizeof *iso);
     note_prefix(iso->prefix[0], tool);
@@ -203,9 +205,10 @@ enum kfit_status kfit_isolation_init(struct kfit_isolation *iso, const char *too
     iso->namespaces = iso->ruleset < 0 && namespaces_work(iso);
     iso->name = iso->ruleset >= 0 ? "landlock" : iso->namespaces ? "namespace" : "none";
     if (iso->ruleset < 0 && !iso->namespaces && !allow_none)
-        return kfit_fail(err, KFIT_E_UNSUPPORTED,
-                         "compile: neither Landlock (Linux 5.13) nor user namespaces are to be had here, so a hostile "
-                         "source could read files; compile on another machine, or allow it for sources you trust");
+        return kfit_fail(
+            err, KFIT_E_UNSUPPORTED,
+            "compile: neither Landlock (Linux 5.13) nor user namespaces are to be had here, so a hostile "
+            "source could read files; compile on another machine, or allow it for sources you trust");
     return KFIT_OK;
 }
 
@@ -239,7 +242,7 @@ char *kfit_memfd_read(int fd, size_t *bytes)
     struct stat st;
     char *data = fstat(fd, &st) == 0 ? malloc((size_t)st.st_size + 1) : NULL;
     size_t done = 0;
-    for (ssize_t n = 1; data && n > 0 && done < (size_t)st.st_size; done += n > 0 ? (size_t)n : 0)
+    for (ssize_t n = 1; data && n > 0 && done<(size_t)st.st_size; done += n> 0 ? (size_t)n : 0)
         n = pread(fd, data + done, (size_t)st.st_size - done, (off_t)done);
     if (data)
         data[done] = '\0';
@@ -257,8 +260,10 @@ static _Noreturn void become(const struct kfit_isolation *iso, const struct kfit
         int what;
         rlim_t limit;
     } limits[] = {
-        {RLIMIT_CPU, tool->timeout_ms / 1000 + 1},      {RLIMIT_AS, MEMORY_BYTES_MAX},
-        {RLIMIT_FSIZE, KFIT_TOOL_OUTPUT_BYTES_MAX},     {RLIMIT_CORE, 0},
+        {RLIMIT_CPU, tool->timeout_ms / 1000 + 1},
+        {RLIMIT_AS, MEMORY_BYTES_MAX},
+        {RLIMIT_FSIZE, KFIT_TOOL_OUTPUT_BYTES_MAX},
+        {RLIMIT_CORE, 0},
     };
     int high[6];
     setpgid(0, 0);
@@ -298,7 +303,8 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-enum kfit_status kfit_tool_run(const struct kfit_isolation *iso, struct kfit_tool *tool, struct kfit_error *err)
+enum kfit_status kfit_tool_run(const struct kfit_isolation *iso, struct kfit_tool *tool,
+                               struct kfit_error *err)
 {
     int alive[2] = {-1, -1}, messages = kfit_memfd(), null = open("/dev/null", O_RDWR | O_CLOEXEC);
     enum kfit_status s = KFIT_OK;
@@ -309,8 +315,9 @@ enum kfit_status kfit_tool_run(const struct kfit_isolation *iso, struct kfit_too
         goto out;
     }
     if (pid == 0)
-        become(iso, tool, (const int[5]){tool->input < 0 ? null : tool->input, tool->output < 0 ? null : tool->output,
-                                         messages, tool->object, alive[1]});
+        become(iso, tool,
+               (const int[5]){tool->input < 0 ? null : tool->input, tool->output < 0 ? null : tool->output,
+                              messages, tool->object, alive[1]});
     close(alive[1]);
     alive[1] = -1;
     int64_t deadline = now_ms() + tool->timeout_ms;

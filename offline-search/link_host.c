@@ -1,6 +1,6 @@
-/* From one object file to one flat image: code first, then read-only data, all relocations applied, nothing left to
- * do at load time. An object of one source file needs so little of a linker that doing it here is shorter than
- * driving ld and reading its messages; every refusal has its own code. */
+/* From one object file to one flat image: code first, then read-only data, all relocations applied, nothing
+ * left to do at load time. An object of one source file needs so little of a linker that doing it here is
+ * shorter than driving ld and reading its messages; every refusal has its own code. */
 #include <stdlib.h>
 
 #include "kfit/device.h"
@@ -14,10 +14,10 @@
 struct link {
     struct kfit_elf elf;
     struct kfit_built *b;
-    unsigned names;    /* section names */
+    unsigned names; /* section names */
     unsigned symtab;
     Elf64_Shdr symbols;
-    uint64_t *place;   /* per section: where in the image, or NOWHERE */
+    uint64_t *place; /* per section: where in the image, or NOWHERE */
     uint8_t *image;
     size_t bytes;
 };
@@ -44,17 +44,20 @@ static enum kfit_status classify(struct link *l, const Elf64_Shdr *s, bool *keep
     if (!(s->sh_flags & SHF_ALLOC) || !s->sh_size || s->sh_type == SHT_NOTE || starts(name, ".eh_frame"))
         return KFIT_OK;
     if (starts(name, ".data.rel.ro"))
-        return kfit_refuse(l->b, "static:reloc", "constant data that holds addresses (%.60s): an image is not relocated "
-                           "when it is loaded", name);
+        return kfit_refuse(l->b, "static:reloc",
+                           "constant data that holds addresses (%.60s): an image is not relocated "
+                           "when it is loaded",
+                           name);
     if (s->sh_flags & (SHF_WRITE | SHF_TLS))
-        return kfit_refuse(l->b, "static:writable", "writable data (%.60s, %llu bytes): keep state in the workspace", name,
+        return kfit_refuse(l->b, "static:writable",
+                           "writable data (%.60s, %llu bytes): keep state in the workspace", name,
                            (unsigned long long)s->sh_size);
     bool code = s->sh_flags & SHF_EXECINSTR;
     if (s->sh_type != SHT_PROGBITS || !starts(name, code ? ".text" : ".rodata"))
         return kfit_refuse(l->b, "static:section", "section %.60s", name);
     if (s->sh_addralign > KFIT_HOST_IMAGE_ALIGN || (s->sh_addralign & (s->sh_addralign - 1)))
-        return kfit_refuse(l->b, "static:section", "section %.60s wants alignment %llu, at most %u is given", name,
-                           (unsigned long long)s->sh_addralign, KFIT_HOST_IMAGE_ALIGN);
+        return kfit_refuse(l->b, "static:section", "section %.60s wants alignment %llu, at most %u is given",
+                           name, (unsigned long long)s->sh_addralign, KFIT_HOST_IMAGE_ALIGN);
     if (s->sh_size > KFIT_IMAGE_BYTES_MAX)
         return kfit_refuse(l->b, "static:size", "section %.60s has %llu bytes; an image has at most %u", name,
                            (unsigned long long)s->sh_size, KFIT_IMAGE_BYTES_MAX);
@@ -116,14 +119,16 @@ static enum kfit_status find_entry(struct link *l, const char *entry, uint64_t *
             return damaged(l);
         const char *name = symbol_name(l, &s);
         if (s.st_shndx == SHN_COMMON)
-            return kfit_refuse(l->b, "static:writable", "writable data (%.60s): keep state in the workspace", name);
+            return kfit_refuse(l->b, "static:writable", "writable data (%.60s): keep state in the workspace",
+                               name);
         if (ELF64_ST_TYPE(s.st_info) == STT_GNU_IFUNC)
             return kfit_refuse(l->b, "static:reloc", "%.60s is chosen at load time", name);
         if (ELF64_ST_BIND(s.st_info) == STB_LOCAL || s.st_shndx == SHN_UNDEF)
             continue;
-        if (ELF64_ST_BIND(s.st_info) != STB_GLOBAL || (ELF64_ST_TYPE(s.st_info) == STT_FUNC && strcmp(name, entry)))
-            return kfit_refuse(l->b, "static:entry", "%.60s is not the entry of the header (%s): make it static", name,
-                               entry);
+        if (ELF64_ST_BIND(s.st_info) != STB_GLOBAL ||
+            (ELF64_ST_TYPE(s.st_info) == STT_FUNC && strcmp(name, entry)))
+            return kfit_refuse(l->b, "static:entry",
+                               "%.60s is not the entry of the header (%s): make it static", name, entry);
         if (strcmp(name, entry))
             continue;
         if (ELF64_ST_TYPE(s.st_info) != STT_FUNC || !kfit_elf_section(&l->elf, s.st_shndx, &sec) ||
@@ -133,7 +138,8 @@ static enum kfit_status find_entry(struct link *l, const char *entry, uint64_t *
         found = true;
     }
     return found ? KFIT_OK
-                 : kfit_refuse(l->b, "static:entry", "the header names the entry %s, the source does not define it", entry);
+                 : kfit_refuse(l->b, "static:entry",
+                               "the header names the entry %s, the source does not define it", entry);
 }
 
 static enum kfit_status relocate(struct link *l, unsigned target, const Elf64_Rela *r, uint64_t target_bytes)
@@ -143,12 +149,16 @@ static enum kfit_status relocate(struct link *l, unsigned target, const Elf64_Re
     if (!symbol(l, ELF64_R_SYM(r->r_info), &s))
         return damaged(l);
     if (s.st_shndx == SHN_UNDEF)
-        return kfit_refuse(l->b, "static:extern", "%.60s is not defined: a kernel cannot call out", symbol_name(l, &s));
+        return kfit_refuse(l->b, "static:extern", "%.60s is not defined: a kernel cannot call out",
+                           symbol_name(l, &s));
     if (type != R_X86_64_PC32 && type != R_X86_64_PLT32)
-        return kfit_refuse(l->b, "static:reloc", "relocation of type %llu against %.60s: only relative references work in "
-                           "an image", (unsigned long long)type, symbol_name(l, &s));
+        return kfit_refuse(l->b, "static:reloc",
+                           "relocation of type %llu against %.60s: only relative references work in "
+                           "an image",
+                           (unsigned long long)type, symbol_name(l, &s));
     if (s.st_shndx >= l->elf.sections || l->place[s.st_shndx] == NOWHERE)
-        return kfit_refuse(l->b, "static:reloc", "a reference to what is not in the image (%.60s)", symbol_name(l, &s));
+        return kfit_refuse(l->b, "static:reloc", "a reference to what is not in the image (%.60s)",
+                           symbol_name(l, &s));
     if (r->r_offset > target_bytes || target_bytes - r->r_offset < 4)
         return damaged(l);
     uint64_t at = l->place[target] + r->r_offset;

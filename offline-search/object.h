@@ -1,4 +1,5 @@
-/* The little of ELF that a relocatable object needs, read with bounds: every access goes through kfit_elf_at. */
+/* The little of ELF that a relocatable object needs, read with bounds: every access goes through kfit_elf_at.
+ */
 #ifndef KFIT_OBJECT_H
 #define KFIT_OBJECT_H
 

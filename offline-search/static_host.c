@@ -1,5 +1,6 @@
-/* Gate 0 on machine code: reads objdump's listing strictly. The compiler made the code and the source has no asm, so
- * what must be kept out is what builtins can ask for, and any way to run bytes that the listing does not show. */
+/* Gate 0 on machine code: reads objdump's listing strictly. The compiler made the code and the source has no
+ * asm, so what must be kept out is what builtins can ask for, and any way to run bytes that the listing does
+ * not show. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,49 +10,117 @@
 static const struct {
     const char *name, *why;
 } refused[] = {
-    {"syscall", "enters the kernel"},      {"sysenter", "enters the kernel"}, {"sysret*", "privileged"},
-    {"sysexit*", "privileged"},            {"int", "enters the kernel"},      {"int1", "trap"},
-    {"int3", "trap"},                      {"into", "trap"},                  {"iret*", "privileged"},
-    {"rdtsc*", "reads a clock"},           {"rdpmc", "reads a counter"},      {"rdpru", "reads a counter"},
-    {"rdrand", "random numbers"},          {"rdseed", "random numbers"},      {"rdpid", "asks where it runs"},
-    {"rdmsr*", "privileged"},              {"wrmsr*", "privileged"},          {"cpuid", "asks where it runs"},
-    {"xgetbv", "asks where it runs"},      {"xsetbv", "privileged"},          {"clflush*", "flushes caches"},
-    {"clwb", "flushes caches"},            {"cldemote", "flushes caches"},    {"clzero", "bypasses caches"},
-    {"in", "port"},                        {"insb", "port"},                  {"insl", "port"},
-    {"insw", "port"},                      {"out", "port"},                   {"outsb", "port"},
-    {"outsl", "port"},                     {"outsw", "port"},                 {"hlt", "privileged"},
-    {"cli", "privileged"},                 {"sti", "privileged"},             {"std", "changes the direction flag"},
-    {"popf*", "changes the flags register"}, {"ldmxcsr", "changes rounding"}, {"vldmxcsr", "changes rounding"},
-    {"fldcw", "changes rounding"},         {"fldenv", "changes rounding"},    {"frstor", "changes rounding"},
-    {"fninit", "changes rounding"},        {"finit", "changes rounding"},     {"fxrstor*", "restores state"},
-    {"xrstor*", "restores state"},         {"xsave*", "saves state"},         {"fxsave*", "saves state"},
-    {"wrfsbase", "thread pointer"},        {"wrgsbase", "thread pointer"},    {"rdfsbase", "thread pointer"},
-    {"rdgsbase", "thread pointer"},        {"swapgs", "thread pointer"},      {"monitor*", "waits"},
-    {"mwait*", "waits"},                   {"umonitor", "waits"},             {"umwait", "waits"},
-    {"tpause", "waits"},                   {"xbegin", "transaction"},         {"xabort", "transaction"},
-    {"xend", "transaction"},               {"xtest", "transaction"},          {"encl*", "enclave"},
-    {"ptwrite*", "trace"},                 {"incssp*", "shadow stack"},       {"rdssp*", "shadow stack"},
-    {"wrss*", "shadow stack"},             {"wruss*", "shadow stack"},        {"rstorssp", "shadow stack"},
-    {"saveprevssp", "shadow stack"},       {"wrpkru", "protection keys"},     {"rdpkru", "protection keys"},
-    {"enqcmd*", "device"},                 {"movdir*", "device"},             {"lret*", "far return"},
-    {"ljmp*", "far jump"},                 {"lcall*", "far call"},            {"senduipi", "interrupt"},
-    {"uiret", "interrupt"},                {"stui", "interrupt"},             {"clui", "interrupt"},
-    {"vmcall", "enters a hypervisor"},     {"vmmcall", "enters a hypervisor"}, {"vmfunc", "enters a hypervisor"},
-    {"lgdt*", "privileged"},               {"lidt*", "privileged"},           {"lldt*", "privileged"},
-    {"ltr*", "privileged"},                {"sgdt*", "asks where it runs"},   {"sidt*", "asks where it runs"},
-    {"sldt*", "asks where it runs"},       {"str", "asks where it runs"},     {"smsw*", "asks where it runs"},
-    {"lmsw*", "privileged"},               {"clts", "privileged"},            {"inv*", "privileged"},
-    {"wbinvd", "privileged"},              {"wbnoinvd", "privileged"},        {"serialize", "waits"},
-    {"(bad)", "no instruction"},           {".byte", "no instruction"},
+    {"syscall", "enters the kernel"},
+    {"sysenter", "enters the kernel"},
+    {"sysret*", "privileged"},
+    {"sysexit*", "privileged"},
+    {"int", "enters the kernel"},
+    {"int1", "trap"},
+    {"int3", "trap"},
+    {"into", "trap"},
+    {"iret*", "privileged"},
+    {"rdtsc*", "reads a clock"},
+    {"rdpmc", "reads a counter"},
+    {"rdpru", "reads a counter"},
+    {"rdrand", "random numbers"},
+    {"rdseed", "random numbers"},
+    {"rdpid", "asks where it runs"},
+    {"rdmsr*", "privileged"},
+    {"wrmsr*", "privileged"},
+    {"cpuid", "asks where it runs"},
+    {"xgetbv", "asks where it runs"},
+    {"xsetbv", "privileged"},
+    {"clflush*", "flushes caches"},
+    {"clwb", "flushes caches"},
+    {"cldemote", "flushes caches"},
+    {"clzero", "bypasses caches"},
+    {"in", "port"},
+    {"insb", "port"},
+    {"insl", "port"},
+    {"insw", "port"},
+    {"out", "port"},
+    {"outsb", "port"},
+    {"outsl", "port"},
+    {"outsw", "port"},
+    {"hlt", "privileged"},
+    {"cli", "privileged"},
+    {"sti", "privileged"},
+    {"std", "changes the direction flag"},
+    {"popf*", "changes the flags register"},
+    {"ldmxcsr", "changes rounding"},
+    {"vldmxcsr", "changes rounding"},
+    {"fldcw", "changes rounding"},
+    {"fldenv", "changes rounding"},
+    {"frstor", "changes rounding"},
+    {"fninit", "changes rounding"},
+    {"finit", "changes rounding"},
+    {"fxrstor*", "restores state"},
+    {"xrstor*", "restores state"},
+    {"xsave*", "saves state"},
+    {"fxsave*", "saves state"},
+    {"wrfsbase", "thread pointer"},
+    {"wrgsbase", "thread pointer"},
+    {"rdfsbase", "thread pointer"},
+    {"rdgsbase", "thread pointer"},
+    {"swapgs", "thread pointer"},
+    {"monitor*", "waits"},
+    {"mwait*", "waits"},
+    {"umonitor", "waits"},
+    {"umwait", "waits"},
+    {"tpause", "waits"},
+    {"xbegin", "transaction"},
+    {"xabort", "transaction"},
+    {"xend", "transaction"},
+    {"xtest", "transaction"},
+    {"encl*", "enclave"},
+    {"ptwrite*", "trace"},
+    {"incssp*", "shadow stack"},
+    {"rdssp*", "shadow stack"},
+    {"wrss*", "shadow stack"},
+    {"wruss*", "shadow stack"},
+    {"rstorssp", "shadow stack"},
+    {"saveprevssp", "shadow stack"},
+    {"wrpkru", "protection keys"},
+    {"rdpkru", "protection keys"},
+    {"enqcmd*", "device"},
+    {"movdir*", "device"},
+    {"lret*", "far return"},
+    {"ljmp*", "far jump"},
+    {"lcall*", "far call"},
+    {"senduipi", "interrupt"},
+    {"uiret", "interrupt"},
+    {"stui", "interrupt"},
+    {"clui", "interrupt"},
+    {"vmcall", "enters a hypervisor"},
+    {"vmmcall", "enters a hypervisor"},
+    {"vmfunc", "enters a hypervisor"},
+    {"lgdt*", "privileged"},
+    {"lidt*", "privileged"},
+    {"lldt*", "privileged"},
+    {"ltr*", "privileged"},
+    {"sgdt*", "asks where it runs"},
+    {"sidt*", "asks where it runs"},
+    {"sldt*", "asks where it runs"},
+    {"str", "asks where it runs"},
+    {"smsw*", "asks where it runs"},
+    {"lmsw*", "privileged"},
+    {"clts", "privileged"},
+    {"inv*", "privileged"},
+    {"wbinvd", "privileged"},
+    {"wbnoinvd", "privileged"},
+    {"serialize", "waits"},
+    {"(bad)", "no instruction"},
+    {".byte", "no instruction"},
 };
 
-static const char *const prefixes[] = {"lock", "rep",  "repz", "repnz",  "bnd",    "notrack", "data16",
-                                       "cs",   "ds",   "es",   "ss",     "addr32", "rex*",    NULL};
+static const char *const prefixes[] = {"lock", "rep", "repz", "repnz", "bnd",    "notrack", "data16",
+                                       "cs",   "ds",  "es",   "ss",    "addr32", "rex*",    NULL};
 
 static bool matches(const char *p, size_t n, const char *pattern)
 {
     size_t m = strlen(pattern);
-    return pattern[m - 1] == '*' ? n >= m - 1 && !memcmp(p, pattern, m - 1) : n == m && !memcmp(p, pattern, m);
+    return pattern[m - 1] == '*' ? n >= m - 1 && !memcmp(p, pattern, m - 1)
+                                 : n == m && !memcmp(p, pattern, m);
 }
 
 static int hex_digit(char c)
@@ -122,7 +191,8 @@ static enum kfit_status check(const struct kfit_instruction *in, const char *lin
     if (!why && (contains(in->operands, in->operand_bytes, "(bad)") ||
                  contains(in->operands, in->operand_bytes, ".byte")))
         why = "no instruction";
-    if (!why && (contains(in->operands, in->operand_bytes, "%fs") || contains(in->operands, in->operand_bytes, "%gs") ||
+    if (!why && (contains(in->operands, in->operand_bytes, "%fs") ||
+                 contains(in->operands, in->operand_bytes, "%gs") ||
                  matches(in->name, in->name_bytes, "fs") || matches(in->name, in->name_bytes, "gs")))
         why = "thread-local memory";
     if (!why && contains(in->operands, in->operand_bytes, "%mm"))
@@ -131,13 +201,13 @@ static enum kfit_status check(const struct kfit_instruction *in, const char *lin
         why = "an indirect jump or call";
     if (!why && matches(in->name, in->name_bytes, "ret*") && in->operand_bytes)
         why = "a return that moves the stack";
-    return why ? kfit_refuse(b, "static:instruction", "%.*s: %s", (int)(strcspn(line, "\n") < 200 ? strcspn(line, "\n") : 200),
-                             line, why)
+    return why ? kfit_refuse(b, "static:instruction", "%.*s: %s",
+                             (int)(strcspn(line, "\n") < 200 ? strcspn(line, "\n") : 200), line, why)
                : KFIT_OK;
 }
 
-enum kfit_status kfit_static_instructions(const char *listing, size_t bytes, size_t text_bytes, uint64_t entry,
-                                          struct kfit_built *b)
+enum kfit_status kfit_static_instructions(const char *listing, size_t bytes, size_t text_bytes,
+                                          uint64_t entry, struct kfit_built *b)
 {
     uint64_t expected = 0;
     enum kfit_status s = KFIT_OK;
@@ -152,11 +222,13 @@ enum kfit_status kfit_static_instructions(const char *listing, size_t bytes, siz
         next = nl ? nl + 1 : end;
         if (!kfit_listing_line(p, nl ? nl : end, &in)) {
             if (*p == ' ' && p[1] == ' ') /* headlines start in the first column */
-                s = kfit_refuse(b, "static:instruction", "cannot read \"%.*s\"", (int)(next - p < 80 ? next - p : 80), p);
+                s = kfit_refuse(b, "static:instruction", "cannot read \"%.*s\"",
+                                (int)(next - p < 80 ? next - p : 80), p);
             continue;
         }
         if (in.at != expected || in.bytes > text_bytes - in.at) {
-            s = kfit_refuse(b, "static:instruction", "the listing has a gap at 0x%llx", (unsigned long long)expected);
+            s = kfit_refuse(b, "static:instruction", "the listing has a gap at 0x%llx",
+                            (unsigned long long)expected);
             break;
         }
         starts[in.at] |= 1;
@@ -164,17 +236,19 @@ enum kfit_status kfit_static_instructions(const char *listing, size_t bytes, siz
         s = check(&in, p, b);
         if (s == KFIT_OK && in.target != UINT64_MAX) {
             if (in.target >= text_bytes)
-                s = kfit_refuse(b, "static:instruction", "a branch out of the code: %.*s", (int)(next - p - 1), p);
+                s = kfit_refuse(b, "static:instruction", "a branch out of the code: %.*s",
+                                (int)(next - p - 1), p);
             else
                 starts[in.target] |= 2;
         }
     }
     if (s == KFIT_OK && expected != text_bytes)
-        s = kfit_refuse(b, "static:instruction", "the listing ends at 0x%llx of 0x%zx", (unsigned long long)expected,
-                        text_bytes);
+        s = kfit_refuse(b, "static:instruction", "the listing ends at 0x%llx of 0x%zx",
+                        (unsigned long long)expected, text_bytes);
     for (size_t i = 0; s == KFIT_OK && i < text_bytes; i++)
         if (starts[i] == 2)
-            s = kfit_refuse(b, "static:instruction", "a branch into the middle of an instruction, to 0x%zx", i);
+            s = kfit_refuse(b, "static:instruction", "a branch into the middle of an instruction, to 0x%zx",
+                            i);
     free(starts);
     return s;
 }

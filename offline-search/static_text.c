@@ -1,6 +1,6 @@
-/* Gate 0 on text: the directives of the source as written, then every token of the preprocessed text. The second
- * reading is the one that counts (nothing hides from it behind macros, splices or pasting); the first finds what
- * the preprocessor would act on before there is any output. */
+/* Gate 0 on text: the directives of the source as written, then every token of the preprocessed text. The
+ * second reading is the one that counts (nothing hides from it behind macros, splices or pasting); the first
+ * finds what the preprocessor would act on before there is any output. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +36,8 @@ enum kfit_status kfit_refuse(struct kfit_built *b, const char *code, const char 
 
 static bool is_name(char c)
 {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '$' || (c >= '0' && c <= '9') ||
-           (unsigned char)c >= 0x80;
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '$' ||
+           (c >= '0' && c <= '9') || (unsigned char)c >= 0x80;
 }
 
 static size_t name_length(const char *p)
@@ -89,8 +89,8 @@ struct line {
     size_t from; /* where it starts in the source */
 };
 
-/* Reads one logical line from at; returns where the next starts. Strings are passed over, so that what looks like a
- * comment inside them is none. */
+/* Reads one logical line from at; returns where the next starts. Strings are passed over, so that what looks
+ * like a comment inside them is none. */
 static size_t read_line(const char *s, size_t bytes, size_t at, struct line *line, unsigned *number, bool *ok)
 {
     char quote = 0;
@@ -100,7 +100,10 @@ static size_t read_line(const char *s, size_t bytes, size_t at, struct line *lin
     *ok = kfit_text_add(&line->text, "", 0);
     while (at < bytes && *ok) {
         char c = s[at];
-        size_t splice = c != '\\' ? 0 : s[at + 1] == '\n' ? 2 : s[at + 1] == '\r' && s[at + 2] == '\n' ? 3 : 0;
+        size_t splice = c != '\\'                                ? 0
+                        : s[at + 1] == '\n'                      ? 2
+                        : s[at + 1] == '\r' && s[at + 2] == '\n' ? 3
+                                                                 : 0;
         if (splice) {
             at += splice;
             ++*number;
@@ -137,16 +140,18 @@ static size_t read_line(const char *s, size_t bytes, size_t at, struct line *lin
 
 static enum kfit_status check_directive(const char *p, unsigned number, bool *include, struct kfit_built *b)
 {
-    static const char *const plain[] = {"define", "undef",  "if",    "ifdef", "ifndef",
-                                        "elif",   "else",   "endif", "error", "warning", NULL};
+    static const char *const plain[] = {"define", "undef", "if",    "ifdef",   "ifndef", "elif",
+                                        "else",   "endif", "error", "warning", NULL};
     size_t n = name_length(p);
     *include = false;
     if (strstr(p, "__has_include") || strstr(p, "__has_embed"))
         return kfit_refuse(b, "static:include", "line %u asks whether a file exists", number);
     if (same(p, n, "pragma"))
         return pragma_allowed(p + n) ? KFIT_OK
-                                     : kfit_refuse(b, "static:pragma", "line %u: #pragma%.60s: only unroll and ivdep "
-                                                   "are allowed", number, p + n);
+                                     : kfit_refuse(b, "static:pragma",
+                                                   "line %u: #pragma%.60s: only unroll and ivdep "
+                                                   "are allowed",
+                                                   number, p + n);
     if (n == 0 && *p == '\0')
         return KFIT_OK;
     if (in_list(p, n, plain))
@@ -157,11 +162,14 @@ static enum kfit_status check_directive(const char *p, unsigned number, bool *in
         *include = true;
         return KFIT_OK;
     }
-    return kfit_refuse(b, "static:include", "line %u: a directive with \"%.60s\": only #include \"%s\", conditions and "
-                       "macros are allowed", number, p, KFIT_HOST_HEADER_NAME);
+    return kfit_refuse(b, "static:include",
+                       "line %u: a directive with \"%.60s\": only #include \"%s\", conditions and "
+                       "macros are allowed",
+                       number, p, KFIT_HOST_HEADER_NAME);
 }
 
-enum kfit_status kfit_static_source(const char *source, size_t bytes, struct kfit_text *out, struct kfit_built *b)
+enum kfit_status kfit_static_source(const char *source, size_t bytes, struct kfit_text *out,
+                                    struct kfit_built *b)
 {
     struct line line = {0};
     struct kfit_text body = {0};
@@ -179,7 +187,8 @@ enum kfit_status kfit_static_source(const char *source, size_t bytes, struct kfi
                 body.data[i] = ' ';
         header |= include;
     }
-    static const char to_header[] = "# 1 \"" KFIT_HOST_HEADER_NAME "\"\n", to_source[] = "\n# 1 \"" KFIT_SOURCE_NAME "\"\n";
+    static const char to_header[] = "# 1 \"" KFIT_HOST_HEADER_NAME "\"\n",
+                      to_source[] = "\n# 1 \"" KFIT_SOURCE_NAME "\"\n";
     if (ok && s == KFIT_OK)
         ok = (!header || (kfit_text_add(out, to_header, sizeof to_header - 1) &&
                           kfit_text_add(out, kfit_host_header, kfit_host_header_bytes))) &&
@@ -198,8 +207,10 @@ static const char *const attribute_words[] = {"__attribute__", "__attribute", NU
 static const char *const raw_prefixes[] = {"R", "LR", "uR", "UR", "u8R", NULL};
 /* Attributes that change neither where code goes nor how it is compiled. */
 static const char *const attributes[] = {
-    "always_inline", "noinline", "aligned", "vector_size", "may_alias", "unused", "const", "pure", "hot", "cold",
-    "flatten", "packed", "nonnull", "noclone", "fallthrough", "ext_vector_type", NULL,
+    "always_inline",   "noinline", "aligned", "vector_size", "may_alias",
+    "unused",          "const",    "pure",    "hot",         "cold",
+    "flatten",         "packed",   "nonnull", "noclone",     "fallthrough",
+    "ext_vector_type", NULL,
 };
 
 struct scan {
@@ -257,7 +268,8 @@ static enum kfit_status check_code(struct scan *s, const char *p, const char *en
         if (square) {
             const char *q = skip_blank(p + (*p == '[' ? 1 : 2));
             if (*q == '[' || !strncmp(q, "<:", 2) || q >= end)
-                return kfit_refuse(s->b, "static:attribute", "line %u: [[...]] attributes are not allowed", s->line);
+                return kfit_refuse(s->b, "static:attribute", "line %u: [[...]] attributes are not allowed",
+                                   s->line);
         }
         if (*p == '(' && (s->awaiting || s->attribute)) {
             s->attribute++;
@@ -275,8 +287,10 @@ static enum kfit_status check_macro(struct scan *s, const char *what, const char
     size_t n = name_length(name);
     if (!strncmp(name, "KFIT_", 5) || !strncmp(name, "kfit_", 5) || !strncmp(name, "__", 2) ||
         (name[0] == '_' && name[1] >= 'A' && name[1] <= 'Z'))
-        return kfit_refuse(s->b, "static:macro", "line %u: #%s %.*s: names with KFIT_, kfit_ or a leading __ belong to the "
-                           "harness and the compiler", s->line, what, (int)(n < 60 ? n : 60), name);
+        return kfit_refuse(s->b, "static:macro",
+                           "line %u: #%s %.*s: names with KFIT_, kfit_ or a leading __ belong to the "
+                           "harness and the compiler",
+                           s->line, what, (int)(n < 60 ? n : 60), name);
     return KFIT_OK;
 }
 
@@ -292,7 +306,8 @@ static enum kfit_status check_marker(struct scan *s, const char *p, bool *starte
     if (!strncmp(p, ours, sizeof ours - 1))
         *started = true;
     else if (*started)
-        return kfit_refuse(s->b, "static:include", "the preprocessed text names %.*s", (int)strcspn(p, "\n"), p);
+        return kfit_refuse(s->b, "static:include", "the preprocessed text names %.*s", (int)strcspn(p, "\n"),
+                           p);
     return KFIT_OK;
 }
 
@@ -316,7 +331,8 @@ enum kfit_status kfit_static_preprocessed(const char *text, size_t bytes, struct
                 keep = false;
                 st = started ? check_macro(&s, *q == 'd' ? "define" : "undef", skip_blank(q + n)) : KFIT_OK;
             } else if (!same(q, n, "pragma") || !pragma_allowed(q + n))
-                st = kfit_refuse(b, "static:pragma", "line %u: %.*s", s.line, (int)(next - p > 80 ? 80 : next - p), p);
+                st = kfit_refuse(b, "static:pragma", "line %u: %.*s", s.line,
+                                 (int)(next - p > 80 ? 80 : next - p), p);
         } else if (started) {
             st = check_code(&s, p, nl ? nl : end);
         }

@@ -35,13 +35,17 @@ union kfit_key key_of(const char *text)
     return key;
 }
 
-enum kfit_status build(const char *source, size_t bytes, const char *cc, unsigned timeout_ms, struct kfit_built *b,
-                       struct kfit_error *err)
+enum kfit_status build(const char *source, size_t bytes, const char *cc, unsigned timeout_ms,
+                       struct kfit_built *b, struct kfit_error *err)
 {
     struct kfit_candidate *c = candidate_of(source, bytes);
     union kfit_key key = key_of(key_text);
-    struct kfit_compile_params p = {.candidate = c, .key = &key, .choice = &(struct kfit_choice){{0}}, .cc = cc,
-                                    .timeout_ms = timeout_ms, .allow_no_isolation = true};
+    struct kfit_compile_params p = {.candidate = c,
+                                    .key = &key,
+                                    .choice = &(struct kfit_choice){{0}},
+                                    .cc = cc,
+                                    .timeout_ms = timeout_ms,
+                                    .allow_no_isolation = true};
     enum kfit_status s = kfit_compile(&p, b, err);
     kfit_candidate_destroy(c);
     return s;

@@ -26,12 +26,38 @@ static void expressions_have_values(void)
         const char *text;
         int64_t value;
     } good[] = {
-        {"0", 0}, {" 42 ", 42}, {"M", 7}, {"NV*M+_x1", 979}, {"1+2*3", 7}, {"(1+2)*3", 9}, {"10-4-3", 3}, {"100/10/5", 2},
-        {"-7/2", -3}, {"-7%2", -1}, {"- - 3", 3}, {"!0 + !5", 1}, {"!!M", 1}, {"1<2 == 3>2", 1}, {"1 || 1/0", 1},
-        {"0 && 1/0", 0}, {"1 && 0 || 1", 1}, {"0 || 0 && 1", 0}, {"ceil(7,2)", 4}, {"ceil(8,2)", 4}, {"ceil(-7,2)", -3},
-        {"ceil(7,-2)", -3}, {"ceil(-7,-2)", 4}, {"min(M,NV)", -3}, {"max(M,min(8,9))", 8}, {"5 % 3 == 2 && 4 != 5", 1},
-        {"9223372036854775807", INT64_MAX}, {"-9223372036854775807-1", INT64_MIN}, {"1<=1", 1}, {"2>=3", 0},
-        {"1-1||0", 0}, {"2*-3", -6},
+        {"0", 0},
+        {" 42 ", 42},
+        {"M", 7},
+        {"NV*M+_x1", 979},
+        {"1+2*3", 7},
+        {"(1+2)*3", 9},
+        {"10-4-3", 3},
+        {"100/10/5", 2},
+        {"-7/2", -3},
+        {"-7%2", -1},
+        {"- - 3", 3},
+        {"!0 + !5", 1},
+        {"!!M", 1},
+        {"1<2 == 3>2", 1},
+        {"1 || 1/0", 1},
+        {"0 && 1/0", 0},
+        {"1 && 0 || 1", 1},
+        {"0 || 0 && 1", 0},
+        {"ceil(7,2)", 4},
+        {"ceil(8,2)", 4},
+        {"ceil(-7,2)", -3},
+        {"ceil(7,-2)", -3},
+        {"ceil(-7,-2)", 4},
+        {"min(M,NV)", -3},
+        {"max(M,min(8,9))", 8},
+        {"5 % 3 == 2 && 4 != 5", 1},
+        {"9223372036854775807", INT64_MAX},
+        {"-9223372036854775807-1", INT64_MIN},
+        {"1<=1", 1},
+        {"2>=3", 0},
+        {"1-1||0", 0},
+        {"2*-3", -6},
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         int64_t v;
@@ -44,16 +70,58 @@ static void expressions_have_values(void)
 static void bad_expressions_are_refused(void)
 {
     static const char *const bad[] = {
-        "", " ", "+", "1+", "(", "(1", "1)", "()", "1 2", "M M", "m", "1//2", "1=1", "1&1", "1|1", "1&&", "~1", "1<<2", "M(",
-        "M(1)", "min(1)", "min(1,2", "min(1,2,3)", "ceil(1,0)", "1/0", "1%0", "M/(M-7)", "9223372036854775808",
-        "9223372036854775807+1", "-9223372036854775807-2", "9223372036854775807*2", "(-9223372036854775807-1)/-1",
-        "(-9223372036854775807-1)%-1", "-(-9223372036854775807-1)", "0x10", "1.5", "1e3", "\"a\"", "M;", "M,", "sizeof(1)",
-        "0 || unknown", "1 && 1/0", "ceil(1 2)", "\xff", "1\n+1",
+        "",
+        " ",
+        "+",
+        "1+",
+        "(",
+        "(1",
+        "1)",
+        "()",
+        "1 2",
+        "M M",
+        "m",
+        "1//2",
+        "1=1",
+        "1&1",
+        "1|1",
+        "1&&",
+        "~1",
+        "1<<2",
+        "M(",
+        "M(1)",
+        "min(1)",
+        "min(1,2",
+        "min(1,2,3)",
+        "ceil(1,0)",
+        "1/0",
+        "1%0",
+        "M/(M-7)",
+        "9223372036854775808",
+        "9223372036854775807+1",
+        "-9223372036854775807-2",
+        "9223372036854775807*2",
+        "(-9223372036854775807-1)/-1",
+        "(-9223372036854775807-1)%-1",
+        "-(-9223372036854775807-1)",
+        "0x10",
+        "1.5",
+        "1e3",
+        "\"a\"",
+        "M;",
+        "M,",
+        "sizeof(1)",
+        "0 || unknown",
+        "1 && 1/0",
+        "ceil(1 2)",
+        "\xff",
+        "1\n+1",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         int64_t v = 99;
         struct kfit_error err = {0};
-        CHECK_MSG(kfit_expr_eval(bad[i], names, 3, &v, &err) == KFIT_E_FORMAT, "accepted \"%s\" as %" PRId64, bad[i], v);
+        CHECK_MSG(kfit_expr_eval(bad[i], names, 3, &v, &err) == KFIT_E_FORMAT, "accepted \"%s\" as %" PRId64,
+                  bad[i], v);
         CHECK(err.text[0]);
     }
     char deep[KFIT_EXPR_BYTES_MAX + 64];
@@ -63,11 +131,13 @@ static void bad_expressions_are_refused(void)
         deep[depth] = '1';
         memset(deep + depth + 1, ')', (size_t)depth);
         deep[2 * depth + 1] = '\0';
-        CHECK_INT(kfit_expr_eval(deep, names, 3, &v, NULL), depth < KFIT_EXPR_DEPTH_MAX ? KFIT_OK : KFIT_E_FORMAT);
+        CHECK_INT(kfit_expr_eval(deep, names, 3, &v, NULL),
+                  depth < KFIT_EXPR_DEPTH_MAX ? KFIT_OK : KFIT_E_FORMAT);
         memset(deep, depth % 2 ? '-' : '!', (size_t)depth);
         deep[depth] = '1';
         deep[depth + 1] = '\0';
-        CHECK_INT(kfit_expr_eval(deep, names, 3, &v, NULL), depth < KFIT_EXPR_DEPTH_MAX ? KFIT_OK : KFIT_E_FORMAT);
+        CHECK_INT(kfit_expr_eval(deep, names, 3, &v, NULL),
+                  depth < KFIT_EXPR_DEPTH_MAX ? KFIT_OK : KFIT_E_FORMAT);
     }
     memset(deep, '1', sizeof deep);
     deep[sizeof deep - 1] = '\0';
@@ -77,7 +147,8 @@ static void bad_expressions_are_refused(void)
 /* A random tree, written out and worked out side by side in 128 bits; *ok false: it has no value. */
 static __int128 grow(char **p, const char *end, int depth, bool *ok)
 {
-    static const char *const ops[] = {"+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=", "ceil", "min", "max"};
+    static const char *const ops[] = {
+        "+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=", "ceil", "min", "max"};
     uint64_t r = kfit_test_random();
     __int128 v, a, b;
     if (!depth || end - *p < 60 || r % 8 == 0) {
@@ -108,8 +179,12 @@ static __int128 grow(char **p, const char *end, int depth, bool *ok)
         if ((op == 3 || op == 4 || op == 11) && a == INT64_MIN && b == -1)
             *ok = false;
         __int128 d = b ? b : 1, floor = a / d - (a % d != 0 && (a < 0) != (d < 0));
-        const __int128 all[] = {a + b, a - b, a * b, a / d, a % d, a < b, a <= b, a > b, a >= b, a == b,
-                                a != b, floor + (a % d != 0), a < b ? a : b, a > b ? a : b};
+        const __int128 all[] = {a + b,         a - b,
+                                a * b,         a / d,
+                                a % d,         a<b, a <= b, a> b,
+                                a >= b,        a == b,
+                                a != b,        floor + (a % d != 0),
+                                a < b ? a : b, a > b ? a : b};
         v = all[op];
     }
     if (v != (int64_t)v)
@@ -137,10 +212,11 @@ static void random_trees_have_their_values(void)
 
 /* ---- headers ---- */
 
-static const char full[] = "/* kfit-candidate 1\n{\"op\":\"gemm\", \"device\":\"host\", \"name\":\"full-1.0\",\n"
-                           " \"knobs\":{\"NV\":[1,2,4], \"MR\":[-8,16]}, \"require\":[\"N % (NV*VL) == 0\", \"M >= 1\"],\n"
-                           " \"workspace\":{\"bytes\":\"NV*M*BYTES_C\", \"init\":\"zero\"},"
-                           " \"launches\":[{\"entry\":\"my_entry\"}]}\n*/\nint x;\n";
+static const char full[] =
+    "/* kfit-candidate 1\n{\"op\":\"gemm\", \"device\":\"host\", \"name\":\"full-1.0\",\n"
+    " \"knobs\":{\"NV\":[1,2,4], \"MR\":[-8,16]}, \"require\":[\"N % (NV*VL) == 0\", \"M >= 1\"],\n"
+    " \"workspace\":{\"bytes\":\"NV*M*BYTES_C\", \"init\":\"zero\"},"
+    " \"launches\":[{\"entry\":\"my_entry\"}]}\n*/\nint x;\n";
 
 static void header_means_what_it_says(void)
 {
@@ -211,10 +287,11 @@ static void header_means_what_it_says(void)
 
 static void cuda_headers_are_read(void)
 {
-    struct kfit_candidate *c = parse("/* kfit-candidate 1 {\"op\":\"gemm\",\"device\":\"cuda\",\"arch\":\">=80\","
-                                     "\"knobs\":{\"BN\":[64,128]},\"tensormaps\":[],\"launches\":[{\"entry\":\"k\","
-                                     "\"grid\":[\"ceil(N,BN)\",\"M\",1],\"block\":[256,1,1],\"smem\":\"BN*64*2\"},"
-                                     "{\"entry\":\"second\",\"cooperative\":true}]} */");
+    struct kfit_candidate *c =
+        parse("/* kfit-candidate 1 {\"op\":\"gemm\",\"device\":\"cuda\",\"arch\":\">=80\","
+              "\"knobs\":{\"BN\":[64,128]},\"tensormaps\":[],\"launches\":[{\"entry\":\"k\","
+              "\"grid\":[\"ceil(N,BN)\",\"M\",1],\"block\":[256,1,1],\"smem\":\"BN*64*2\"},"
+              "{\"entry\":\"second\",\"cooperative\":true}]} */");
     union kfit_key key;
     struct kfit_plan plan;
     struct kfit_error err = {0};
@@ -230,33 +307,76 @@ static void cuda_headers_are_read(void)
     kfit_candidate_destroy(c);
 }
 
-#define L "\"launches\":[{\"entry\":\"k\"}]"
+#define L  "\"launches\":[{\"entry\":\"k\"}]"
 #define OD "\"op\":\"gemm\",\"device\":\"host\","
 
 static void bad_headers_are_refused(void)
 {
     static const char *const bad[] = {
-        "", "{", "int x;", "// kfit-candidate 1 {" OD L "}", "{} */", "{" OD L "}", /* no comment around it: see below */
-        "{" OD L "} x", "{" OD L "} {}", "[]", "1", "\"x\"", "null", "{" L "}", "{\"op\":\"gemm\"," L "}",
-        "{\"device\":\"host\"," L "}", "{\"op\":\"conv\",\"device\":\"host\"," L "}", "{\"op\":1,\"device\":\"host\"," L "}",
-        "{\"op\":\"gemm\",\"device\":\"tpu\"," L "}", "{" OD "\"launches\":[]}", "{" OD "\"launches\":{}}",
-        "{" OD "\"launches\":[1]}", "{" OD "\"launches\":[{}]}", "{" OD "\"launches\":[{\"entry\":\"a b\"}]}",
-        "{" OD "\"launches\":[{\"entry\":\"\"}]}", "{" OD "\"launches\":[{\"entry\":\"1a\"}]}",
-        "{" OD "\"launches\":[{\"entry\":\"k\"},{\"entry\":\"l\"}]}", "{" OD "\"launches\":[{\"entry\":\"k\",\"grid\":[1,1,1]}]}",
-        "{" OD L ",\"surprise\":1}", "{" OD L "," L "}", "{" OD "\"op\":\"gemm\"," L "}", "{" OD "\"name\":\"\"," L "}",
-        "{" OD "\"name\":\"a b\"," L "}", "{" OD "\"name\":7," L "}", "{" OD "\"arch\":\">=80\"," L "}",
-        "{" OD "\"knobs\":[]," L "}", "{" OD "\"knobs\":{\"nv\":[1]}," L "}", "{" OD "\"knobs\":{\"M\":[1]}," L "}",
-        "{" OD "\"knobs\":{\"VL\":[1]}," L "}", "{" OD "\"knobs\":{\"TYPE\":[1]}," L "}", "{" OD "\"knobs\":{\"HOST_H\":[1]}," L "}",
-        "{" OD "\"knobs\":{\"NV\":[1],\"NV\":[2]}," L "}", "{" OD "\"knobs\":{\"NV\":[]}," L "}",
-        "{" OD "\"knobs\":{\"NV\":1}," L "}", "{" OD "\"knobs\":{\"NV\":[1.5]}," L "}", "{" OD "\"knobs\":{\"NV\":[\"1\"]}," L "}",
-        "{" OD "\"knobs\":{\"NV\":[1e30]}," L "}", "{" OD "\"knobs\":{\"NV\":[9999999999]}," L "}",
-        "{" OD "\"knobs\":{\"NV\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33]}," L "}",
-        "{" OD "\"knobs\":{\"ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG\":[1]}," L "}", "{" OD "\"knobs\":{\"\":[1]}," L "}",
-        "{" OD "\"require\":\"M\"," L "}", "{" OD "\"require\":[\"M =\"]," L "}", "{" OD "\"require\":[{}]," L "}",
-        "{" OD "\"require\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]," L "}", "{" OD "\"workspace\":1," L "}",
-        "{" OD "\"workspace\":{\"init\":\"zero\"}," L "}", "{" OD "\"workspace\":{\"bytes\":\"0\",\"init\":\"one\"}," L "}",
-        "{" OD "\"workspace\":{\"bytes\":\"((\"}," L "}", "{" OD L ",}", "{" OD L, "{" OD "'a':1," L "}",
-        "{" OD L ",\"name\":[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]}", "{" OD "\"knobs\":{\"NV\":[null]}," L "}",
+        "",
+        "{",
+        "int x;",
+        "// kfit-candidate 1 {" OD L "}",
+        "{} */",
+        "{" OD L "}", /* no comment around it: see below */
+        "{" OD L "} x",
+        "{" OD L "} {}",
+        "[]",
+        "1",
+        "\"x\"",
+        "null",
+        "{" L "}",
+        "{\"op\":\"gemm\"," L "}",
+        "{\"device\":\"host\"," L "}",
+        "{\"op\":\"conv\",\"device\":\"host\"," L "}",
+        "{\"op\":1,\"device\":\"host\"," L "}",
+        "{\"op\":\"gemm\",\"device\":\"tpu\"," L "}",
+        "{" OD "\"launches\":[]}",
+        "{" OD "\"launches\":{}}",
+        "{" OD "\"launches\":[1]}",
+        "{" OD "\"launches\":[{}]}",
+        "{" OD "\"launches\":[{\"entry\":\"a b\"}]}",
+        "{" OD "\"launches\":[{\"entry\":\"\"}]}",
+        "{" OD "\"launches\":[{\"entry\":\"1a\"}]}",
+        "{" OD "\"launches\":[{\"entry\":\"k\"},{\"entry\":\"l\"}]}",
+        "{" OD "\"launches\":[{\"entry\":\"k\",\"grid\":[1,1,1]}]}",
+        "{" OD L ",\"surprise\":1}",
+        "{" OD L "," L "}",
+        "{" OD "\"op\":\"gemm\"," L "}",
+        "{" OD "\"name\":\"\"," L "}",
+        "{" OD "\"name\":\"a b\"," L "}",
+        "{" OD "\"name\":7," L "}",
+        "{" OD "\"arch\":\">=80\"," L "}",
+        "{" OD "\"knobs\":[]," L "}",
+        "{" OD "\"knobs\":{\"nv\":[1]}," L "}",
+        "{" OD "\"knobs\":{\"M\":[1]}," L "}",
+        "{" OD "\"knobs\":{\"VL\":[1]}," L "}",
+        "{" OD "\"knobs\":{\"TYPE\":[1]}," L "}",
+        "{" OD "\"knobs\":{\"HOST_H\":[1]}," L "}",
+        "{" OD "\"knobs\":{\"NV\":[1],\"NV\":[2]}," L "}",
+        "{" OD "\"knobs\":{\"NV\":[]}," L "}",
+        "{" OD "\"knobs\":{\"NV\":1}," L "}",
+        "{" OD "\"knobs\":{\"NV\":[1.5]}," L "}",
+        "{" OD "\"knobs\":{\"NV\":[\"1\"]}," L "}",
+        "{" OD "\"knobs\":{\"NV\":[1e30]}," L "}",
+        "{" OD "\"knobs\":{\"NV\":[9999999999]}," L "}",
+        "{" OD "\"knobs\":{\"NV\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,"
+               "28,29,30,31,32,33]}," L "}",
+        "{" OD "\"knobs\":{\"ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG\":[1]}," L "}",
+        "{" OD "\"knobs\":{\"\":[1]}," L "}",
+        "{" OD "\"require\":\"M\"," L "}",
+        "{" OD "\"require\":[\"M =\"]," L "}",
+        "{" OD "\"require\":[{}]," L "}",
+        "{" OD "\"require\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]," L "}",
+        "{" OD "\"workspace\":1," L "}",
+        "{" OD "\"workspace\":{\"init\":\"zero\"}," L "}",
+        "{" OD "\"workspace\":{\"bytes\":\"0\",\"init\":\"one\"}," L "}",
+        "{" OD "\"workspace\":{\"bytes\":\"((\"}," L "}",
+        "{" OD L ",}",
+        "{" OD L,
+        "{" OD "'a':1," L "}",
+        "{" OD L ",\"name\":[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]}",
+        "{" OD "\"knobs\":{\"NV\":[null]}," L "}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char source[1024];
@@ -269,9 +389,10 @@ static void bad_headers_are_refused(void)
         CHECK(err.text[0]);
         CHECK_STR(kfit_candidate_code(s), "static:header");
     }
-    static const char *const frames[] = {"/* kfit-candidate 2\n{" OD L "}*/", "/* kfit-candidate 11\n{" OD L "}*/",
-                                         "int x; /* kfit-candidate 1\n{" OD L "}*/", "/* kfit-candidate 1\n{" OD L "}",
-                                         "/* kfit candidate 1\n{" OD L "}*/"};
+    static const char *const frames[] = {
+        "/* kfit-candidate 2\n{" OD L "}*/", "/* kfit-candidate 11\n{" OD L "}*/",
+        "int x; /* kfit-candidate 1\n{" OD L "}*/", "/* kfit-candidate 1\n{" OD L "}",
+        "/* kfit candidate 1\n{" OD L "}*/"};
     for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
         struct kfit_candidate *c;
         CHECK_STATUS(kfit_candidate_parse(frames[i], strlen(frames[i]), &c, NULL), KFIT_E_FORMAT);
@@ -316,8 +437,9 @@ static void mutated_headers_are_safe(void)
         struct kfit_plan plan;
         memcpy(text, full, sizeof full);
         for (unsigned k = 1 + kfit_test_random() % 3; k; k--)
-            text[kfit_test_random() % n] = kfit_test_random() % 8 ? bits[kfit_test_random() % (sizeof bits - 1)]
-                                                                  : (char)(1 + kfit_test_random() % 255);
+            text[kfit_test_random() % n] = kfit_test_random() % 8
+                                               ? bits[kfit_test_random() % (sizeof bits - 1)]
+                                               : (char)(1 + kfit_test_random() % 255);
         if (kfit_test_random() % 8 == 0)
             n = kfit_test_random() % n;
         if (kfit_candidate_parse(text, n, &c, NULL) != KFIT_OK)
@@ -332,15 +454,18 @@ static void mutated_headers_are_safe(void)
 
 static void absurd_plans_are_refused(void)
 {
-    static const char *const bytes[] = {"-1", "1073741825", "M*N*K*1000000000", "9223372036854775807*2", "0-N", "1/0"};
+    static const char *const bytes[] = {"-1",  "1073741825", "M*N*K*1000000000", "9223372036854775807*2",
+                                        "0-N", "1/0"};
     union kfit_key key;
     CHECK_STATUS(kfit_key_parse(key_text, &key, NULL), KFIT_OK);
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         char source[512];
         struct kfit_plan plan;
-        snprintf(source, sizeof source, "/* kfit-candidate 1\n{" OD "\"workspace\":{\"bytes\":\"%s\"}," L "}\n*/", bytes[i]);
+        snprintf(source, sizeof source,
+                 "/* kfit-candidate 1\n{" OD "\"workspace\":{\"bytes\":\"%s\"}," L "}\n*/", bytes[i]);
         struct kfit_candidate *c = parse(source);
-        CHECK_STATUS(kfit_candidate_resolve(c, &key, &(struct kfit_choice){{0}}, NULL, &plan, NULL), KFIT_E_FORMAT);
+        CHECK_STATUS(kfit_candidate_resolve(c, &key, &(struct kfit_choice){{0}}, NULL, &plan, NULL),
+                     KFIT_E_FORMAT);
         kfit_candidate_destroy(c);
     }
 }
@@ -359,15 +484,9 @@ static void seeds_are_embedded(void)
 }
 
 static const struct kfit_test tests[] = {
-    TEST(expressions_have_values),
-    TEST(bad_expressions_are_refused),
-    TEST(random_trees_have_their_values),
-    TEST(header_means_what_it_says),
-    TEST(cuda_headers_are_read),
-    TEST(bad_headers_are_refused),
-    TEST(size_is_bounded),
-    TEST(mutated_headers_are_safe),
-    TEST(absurd_plans_are_refused),
+    TEST(expressions_have_values),   TEST(bad_expressions_are_refused), TEST(random_trees_have_their_values),
+    TEST(header_means_what_it_says), TEST(cuda_headers_are_read),       TEST(bad_headers_are_refused),
+    TEST(size_is_bounded),           TEST(mutated_headers_are_safe),    TEST(absurd_plans_are_refused),
     TEST(seeds_are_embedded),
 };
 TEST_MAIN(tests)

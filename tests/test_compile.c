@@ -19,9 +19,13 @@ static bool reads_secret(const struct kfit_isolation *iso, const char *cc, const
     int in = kfit_memfd(), out = kfit_memfd();
     struct kfit_error err = {0};
     size_t bytes;
-    struct kfit_tool tool = {.argv = assemble ? (const char *const[]){cc, "-c", "-x", "c", "-", "-o", "/proc/self/fd/3", NULL}
-                                              : (const char *const[]){cc, "-E", "-x", "c", "-", "-nostdinc", NULL},
-                             .input = in, .output = assemble ? -1 : out, .object = assemble ? out : -1, .timeout_ms = 5000};
+    struct kfit_tool tool = {
+        .argv = assemble ? (const char *const[]){cc, "-c", "-x", "c", "-", "-o", "/proc/self/fd/3", NULL}
+                         : (const char *const[]){cc, "-E", "-x", "c", "-", "-nostdinc", NULL},
+        .input = in,
+        .output = assemble ? -1 : out,
+        .object = assemble ? out : -1,
+        .timeout_ms = 5000};
     CHECK(kfit_memfd_fill(in, source, strlen(source)));
     CHECK_OK(kfit_tool_run(iso, &tool, &err), err);
     char *text = kfit_memfd_read(out, &bytes);
@@ -114,7 +118,8 @@ static void no_isolation_is_refused_unless_allowed(void)
     check_isolation(false); /* the attack works where nothing stops it */
     struct kfit_candidate *c = candidate_of(trivial, strlen(trivial));
     union kfit_key key = key_of(key_text);
-    struct kfit_compile_params p = {.candidate = c, .key = &key, .choice = &(struct kfit_choice){{0}}, .cc = cc[0]};
+    struct kfit_compile_params p = {
+        .candidate = c, .key = &key, .choice = &(struct kfit_choice){{0}}, .cc = cc[0]};
     CHECK_STATUS(kfit_compile(&p, &b, &err), KFIT_E_UNSUPPORTED);
     CHECK(strstr(err.text, "Landlock"));
     p.allow_no_isolation = true;
@@ -142,12 +147,13 @@ static void our_errors_are_not_the_candidates(void)
 
 /* ---- accepted, and right ---- */
 
-static const char plain[] = HEAD "#define A(i, k) a[KFIT_TA ? (k) * KFIT_LDA + (i) : (i) * KFIT_LDA + (k)]\n"
-                                 "#define B(k, j) b[KFIT_TB ? (j) * KFIT_LDB + (k) : (k) * KFIT_LDB + (j)]\n" ENTRY
-                                 "{\n    for (int i = 0; i < KFIT_M; i++)\n        for (int j = 0; j < KFIT_N; j++) {\n"
-                                 "            KFIT_TYPE s = KFIT_BETA ? c[i * KFIT_LDC + j] : 0;\n"
-                                 "            for (int k = 0; k < KFIT_K; k++)\n                s += A(i, k) * B(k, j);\n"
-                                 "            c[i * KFIT_LDC + j] = s;\n        }\n}\n";
+static const char plain[] =
+    HEAD "#define A(i, k) a[KFIT_TA ? (k) * KFIT_LDA + (i) : (i) * KFIT_LDA + (k)]\n"
+         "#define B(k, j) b[KFIT_TB ? (j) * KFIT_LDB + (k) : (k) * KFIT_LDB + (j)]\n" ENTRY
+         "{\n    for (int i = 0; i < KFIT_M; i++)\n        for (int j = 0; j < KFIT_N; j++) {\n"
+         "            KFIT_TYPE s = KFIT_BETA ? c[i * KFIT_LDC + j] : 0;\n"
+         "            for (int k = 0; k < KFIT_K; k++)\n                s += A(i, k) * B(k, j);\n"
+         "            c[i * KFIT_LDC + j] = s;\n        }\n}\n";
 
 static void put(void *p, bool wide, size_t i, double v)
 {
@@ -169,7 +175,11 @@ static void run_and_compare(const char *source, const char *text, const char *cc
     union kfit_key key = key_of(text);
     struct kfit_built built;
     struct kfit_error err = {0};
-    struct kfit_compile_params p = {.candidate = c, .key = &key, .choice = &(struct kfit_choice){{0}}, .cc = cc, .isa = isa,
+    struct kfit_compile_params p = {.candidate = c,
+                                    .key = &key,
+                                    .choice = &(struct kfit_choice){{0}},
+                                    .cc = cc,
+                                    .isa = isa,
                                     .allow_no_isolation = true};
     CHECK_OK(kfit_compile(&p, &built, &err), err);
     CHECK(built.compile_ns > 0 && built.image_bytes > 0);
@@ -192,7 +202,8 @@ static void run_and_compare(const char *source, const char *text, const char *cc
     struct kfit_image image = {built.image, built.image_bytes, &built.plan};
     struct kfit_modules *modules;
     struct kfit_kernel kernel;
-    void *ws = built.plan.workspace_bytes ? aligned_alloc(64, (built.plan.workspace_bytes + 63) & ~(size_t)63) : NULL;
+    void *ws = built.plan.workspace_bytes ? aligned_alloc(64, (built.plan.workspace_bytes + 63) & ~(size_t)63)
+                                          : NULL;
     CHECK_OK(kfit_device_host.load(&image, 1, 3, &modules, &kernel, &err), err);
     CHECK_STATUS(kfit_device_host.launch(&kernel, args, ws, NULL), KFIT_OK);
     double u = kfit_dtype_roundoff(t[0].type);
@@ -240,24 +251,23 @@ static void plain_kernel_is_right(void)
 }
 
 /* Every function of kfit_host.h, in a kernel that is right only if they are: a tail of each length. */
-static const char with_header[] =
-    HEAD "#include \"kfit_host.h\"\n" ENTRY
-         "{\n"
-         "    for (int i = 0; i < KFIT_M; i++)\n"
-         "        for (int j = 0; j < KFIT_N; j += KFIT_VL) {\n"
-         "            int left = KFIT_MIN(KFIT_N - j, KFIT_VL);\n"
-         "            KFIT_TYPE *p = c + i * KFIT_LDC + j;\n"
-         "            vf s = KFIT_BETA ? kfit_load_n(p, left) : kfit_zero();\n"
-         "            KFIT_UNROLL(4)\n"
-         "            for (int k = 0; k < KFIT_K; k++)\n"
-         "                s += kfit_broadcast(a[i * KFIT_LDA + k]) * kfit_load_n(b + k * KFIT_LDB + j, left);\n"
-         "            if (left == KFIT_VL && j % 2 == 0) {\n"
-         "                kfit_store(p, s);\n"
-         "                p[0] = kfit_hsum(kfit_load(p) * kfit_load_n(&(const KFIT_TYPE[KFIT_VL]){1}[0], 1));\n"
-         "            } else\n"
-         "                kfit_store_n(p, s, left);\n"
-         "        }\n"
-         "}\n";
+static const char with_header[] = HEAD
+    "#include \"kfit_host.h\"\n" ENTRY "{\n"
+    "    for (int i = 0; i < KFIT_M; i++)\n"
+    "        for (int j = 0; j < KFIT_N; j += KFIT_VL) {\n"
+    "            int left = KFIT_MIN(KFIT_N - j, KFIT_VL);\n"
+    "            KFIT_TYPE *p = c + i * KFIT_LDC + j;\n"
+    "            vf s = KFIT_BETA ? kfit_load_n(p, left) : kfit_zero();\n"
+    "            KFIT_UNROLL(4)\n"
+    "            for (int k = 0; k < KFIT_K; k++)\n"
+    "                s += kfit_broadcast(a[i * KFIT_LDA + k]) * kfit_load_n(b + k * KFIT_LDB + j, left);\n"
+    "            if (left == KFIT_VL && j % 2 == 0) {\n"
+    "                kfit_store(p, s);\n"
+    "                p[0] = kfit_hsum(kfit_load(p) * kfit_load_n(&(const KFIT_TYPE[KFIT_VL]){1}[0], 1));\n"
+    "            } else\n"
+    "                kfit_store_n(p, s, left);\n"
+    "        }\n"
+    "}\n";
 
 static void header_functions_are_right(void)
 {
@@ -267,11 +277,13 @@ static void header_functions_are_right(void)
         for (unsigned set = 0; set < sets; set++)
             for (int wide = 0; wide < 2; wide++) {
                 char text[KFIT_KEY_TEXT_MAX];
-                int lanes = (16 << set) / (wide ? 8 : 4), cols = lanes + 1 + (int)(kfit_test_random() % (unsigned)lanes);
-                snprintf(text, sizeof text,
-                         "gemm/f%d,f%d,f%d/acc=f%d/m=3,n=%d,k=9/nn/lda=9,ldb=%d,ldc=%d/alpha=1,beta=%d/align=%d",
-                         wide ? 64 : 32, wide ? 64 : 32, wide ? 64 : 32, wide ? 64 : 32, cols, cols, cols, wide,
-                         wide ? 8 : cols * 4 % 4 + 4);
+                int lanes = (16 << set) / (wide ? 8 : 4),
+                    cols = lanes + 1 + (int)(kfit_test_random() % (unsigned)lanes);
+                snprintf(
+                    text, sizeof text,
+                    "gemm/f%d,f%d,f%d/acc=f%d/m=3,n=%d,k=9/nn/lda=9,ldb=%d,ldc=%d/alpha=1,beta=%d/align=%d",
+                    wide ? 64 : 32, wide ? 64 : 32, wide ? 64 : 32, wide ? 64 : 32, cols, cols, cols, wide,
+                    wide ? 8 : cols * 4 % 4 + 4);
                 text[strlen(text) - 1] = wide ? '8' : '4';
                 union kfit_key key;
                 if (kfit_key_parse(text, &key, NULL) == KFIT_OK)
@@ -284,8 +296,9 @@ static void header_functions_are_right(void)
 /* Nothing that kfit compiles may swallow NaN, Inf or the sign of zero. */
 static void flags_keep_special_values(void)
 {
-    static const char source[] = HEAD ENTRY "{\n    c[0] = a[0] * 0;\n    c[1] = a[1] - a[1];\n    c[2] = a[2] != a[2];\n"
-                                            "    c[3] = a[3] + 0 * a[3];\n    c[4] = a[4] / a[5];\n}\n";
+    static const char source[] =
+        HEAD ENTRY "{\n    c[0] = a[0] * 0;\n    c[1] = a[1] - a[1];\n    c[2] = a[2] != a[2];\n"
+                   "    c[3] = a[3] + 0 * a[3];\n    c[4] = a[4] / a[5];\n}\n";
     const char *cc[2];
     unsigned n = compilers(cc);
     for (unsigned k = 0; k < n; k++) {
@@ -296,9 +309,12 @@ static void flags_keep_special_values(void)
         struct kfit_modules *m;
         struct kfit_kernel kernel;
         CHECK_OK(build(source, strlen(source), cc[k], 0, &b, &err), err);
-        CHECK_OK(kfit_device_host.load(&(struct kfit_image){b.image, b.image_bytes, &b.plan}, 1, 3, &m, &kernel, &err), err);
+        CHECK_OK(kfit_device_host.load(&(struct kfit_image){b.image, b.image_bytes, &b.plan}, 1, 3, &m,
+                                       &kernel, &err),
+                 err);
         CHECK_STATUS(kfit_device_host.launch(&kernel, args, NULL, NULL), KFIT_OK);
-        CHECK(isnan(c[0]) && isnan(c[1]) && c[2] == 1 && c[3] == 0 && signbit(c[3]) && isinf(c[4]) && c[4] < 0);
+        CHECK(isnan(c[0]) && isnan(c[1]) && c[2] == 1 && c[3] == 0 && signbit(c[3]) && isinf(c[4]) &&
+              c[4] < 0);
         kfit_device_host.unload(m);
         kfit_built_finish(&b);
     }
