@@ -22,26 +22,14 @@ static const struct {
 } isas[] = {{"x86-64-v2", 16, 16}, {"x86-64-v3", 32, 16}, {"x86-64-v4", 64, 32}};
 
 /* Contraction is wanted; everything that would change NaN, Inf or signed zeros is not. */
-static const char *const flags[] = {"-std=gnu17",
-                                    "-w",
-                                    "-O3",
-                                    "-ffp-contract=fast",
-                                    "-fno-math-errno",
-                                    "-fno-trapping-math",
-                                    "-ffreestanding",
-                                    "-fno-builtin",
-                                    "-fPIC",
-                                    "-fno-plt",
-                                    "-fno-jump-tables",
-                                    "-fno-stack-protector",
-                                    "-fcf-protection=none",
-                                    "-fno-asynchronous-unwind-tables",
-                                    "-fno-unwind-tables",
-                                    "-fvisibility=hidden",
-                                    "-fno-common",
-                                    "-fno-ident",
-                                    "-nostdinc",
-                                    "-mprefer-vector-width=512"};
+/* clang-format off */
+static const char *const flags[] = {
+    "-std=gnu17", "-w", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+    "-ffreestanding", "-fno-builtin", "-fPIC", "-fno-plt", "-fno-jump-tables", "-fno-stack-protector",
+    "-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fvisibility=hidden",
+    "-fno-common", "-fno-ident", "-nostdinc", "-mprefer-vector-width=512",
+};
+/* clang-format on */
 static const char gcc_flag[] =
     "-fno-tree-loop-distribute-patterns"; /* no calls of memset; unknown to clang */
 

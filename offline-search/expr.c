@@ -198,6 +198,6 @@ enum kfit_status kfit_expr_eval(const char *text, const struct kfit_dim *names, 
         fail(&r, "expected an operator or the end");
     if (r.problem)
         return kfit_fail(err, KFIT_E_FORMAT, "expression \"%s\": %s at \"%.20s\"", text, r.problem, r.p);
-    *out = v;
+    *out = names ? v : 0;
     return KFIT_OK;
 }
