@@ -2,8 +2,8 @@
  * kfit_hooked (hooks.c), and jumps to the original it answers with, or returns if the work is done.
  *
  * Assembly, so that the original gets its caller's registers, stack and return address as they were, at any
- * optimisation level: what lies on the stack beyond the arguments (Fortran's hidden lengths, or the caller's own
- * variables if it passes none) is neither read nor written, and another interposer sees the true caller. */
+ * optimisation level: what lies on the stack beyond the arguments (Fortran's hidden lengths, or the caller's
+ * own variables if it passes none) is neither read nor written, and another interposer sees the true caller. */
 #include "hooks.h"
 
 #define FRAME 0x58 /* struct frame of hooks.c up to the return address; keeps the stack 16-byte aligned */

@@ -3,8 +3,8 @@
 
 #include "preload.h"
 
-/* As entries.S saves it. The ABI passes every integer in an 8-byte slot whatever its width; they are read at the
- * width the library was built with, so one reader serves 32 and 64 bits. */
+/* As entries.S saves it. The ABI passes every integer in an 8-byte slot whatever its width; they are read at
+ * the width the library was built with, so one reader serves 32 and 64 bits. */
 struct frame {
     uint64_t word[6];
     union {
@@ -75,11 +75,11 @@ static inline int64_t by_pointer(uint64_t pointer, bool wide)
 
 /* The readers return false for what is not a call at all, and left to the original to complain about. */
 
-/* y[out] = alpha * op(A) x[in] + beta * y as a row-major product. A contiguous y is one row, y = x * op(A)^T, so
- * that x * W has the same key for one row as for more; any other y is a column. `t`: op(A) is the transpose of
- * what a row-major reader sees. */
+/* y[out] = alpha * op(A) x[in] + beta * y as a row-major product. A contiguous y is one row, y = x * op(A)^T,
+ * so that x * W has the same key for one row as for more; any other y is a column. `t`: op(A) is the
+ * transpose of what a row-major reader sees. */
 static inline bool fill_gemv(struct kfit_gemm_call *call, bool t, int64_t out, int64_t in, const void *a,
-                                   int64_t lda, const void *x, int64_t incx, void *y, int64_t incy)
+                             int64_t lda, const void *x, int64_t incx, void *y, int64_t incy)
 {
     call->k = in;
     if (incy == 1 && incx > 0) {
@@ -116,11 +116,10 @@ static inline bool read_gemm(struct kfit_gemm_call *call, enum op ta, enum op tb
 }
 
 static inline bool read_gemv(struct kfit_gemm_call *call, bool col_major, enum op t, int64_t m, int64_t n,
-                                   const void *a, int64_t lda, const void *x, int64_t incx, void *y, int64_t incy)
+                             const void *a, int64_t lda, const void *x, int64_t incx, void *y, int64_t incy)
 {
     bool swap = t == OP_T;
-    bool legal =
-        fill_gemv(call, swap != col_major, swap ? n : m, swap ? m : n, a, lda, x, incx, y, incy);
+    bool legal = fill_gemv(call, swap != col_major, swap ? n : m, swap ? m : n, a, lda, x, incx, y, incy);
     return legal && t != OP_UNKNOWN;
 }
 
@@ -130,13 +129,13 @@ static inline double scalar(enum kfit_dtype type, const void *p)
 }
 
 /* Argument i, floating-point ones not counted */
-#define ARG(i)     ((i) < 6 ? f->word[(i) < 6 ? (i) : 0] : f->stack[(i) < 6 ? 0 : (i) - 6])
+#define ARG(i)     ((i) < 6 ? f->word[(i) < 6 ? (i) : 0] : f->stack[(i) < 6 ? 0 : (i)-6])
 #define POINTER(i) ((void *)ARG(i))
 #define VALUE(i)   by_value(ARG(i), wide)
 #define AT(i)      by_pointer(ARG(i), wide)
 
 static inline bool read_call(struct kfit_gemm_call *call, enum kind kind, enum kfit_dtype type, bool wide,
-                                   const struct frame *f)
+                             const struct frame *f)
 {
     *call = (struct kfit_gemm_call){.type = type};
     if (kind == cblas_gemm || kind == cblas_gemv) {
@@ -169,8 +168,8 @@ static inline bool read_call(struct kfit_gemm_call *call, enum kind kind, enum k
     }
     call->alpha = scalar(type, POINTER(3));
     call->beta = scalar(type, POINTER(8));
-    return read_gemv(call, true, fortran_op(ARG(0)), AT(1), AT(2), POINTER(4), AT(5), POINTER(6), AT(7), POINTER(9),
-                     AT(10));
+    return read_gemv(call, true, fortran_op(ARG(0)), AT(1), AT(2), POINTER(4), AT(5), POINTER(6), AT(7),
+                     POINTER(9), AT(10));
 }
 
 /* ---- the decision ---- */

@@ -9,8 +9,8 @@
  * What the caller's scope gives is refused if it is ours or what the global scope gives first, which then is
  * an interposer in front of us that expects the next one.
  *
- * A BLAS that calls itself by name comes through here too. If the caller is one of the hooked functions of the
- * same library (netlib and BLIS: cblas_sgemm calls sgemm_) the call is counted already; LAPACK inside the
+ * A BLAS that calls itself by name comes through here too. If the caller is one of the hooked functions of
+ * the same library (netlib and BLIS: cblas_sgemm calls sgemm_) the call is counted already; LAPACK inside the
  * library, which is not hooked, is a caller like any other.
  */
 #include <dlfcn.h>
@@ -100,7 +100,8 @@ static int add_path(struct dl_phdr_info *info, size_t size, void *ctx)
 
 static void *anywhere(const char *name)
 {
-    struct paths *paths = mmap(NULL, sizeof *paths, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct paths *paths =
+        mmap(NULL, sizeof *paths, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     void *f = NULL;
     if (paths == MAP_FAILED)
         return NULL;
@@ -200,7 +201,8 @@ static struct kfit_site *place(uintptr_t key)
 const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller)
 {
     static const struct kfit_blas nothing = {.state = READY};
-    static const struct kfit_site missing = {.blas = &nothing}, missing_wide = {.blas = &nothing, .wide = true};
+    static const struct kfit_site missing = {.blas = &nothing},
+                                  missing_wide = {.blas = &nothing, .wide = true};
     unsigned naming = hook / KFIT_HOOKS_PER_NAMING;
     struct kfit_manners manners = kfit_manners_begin();
     const struct kfit_site *result = namings[naming].bits == 64 ? &missing_wide : &missing;

@@ -1,5 +1,5 @@
-/* What the parts of the shim share. A call comes in through entries.S, finds its site (original.c), is offered
- * to the dispatcher (hooks.c, start.c), and otherwise goes on to the original as it came. */
+/* What the parts of the shim share. A call comes in through entries.S, finds its site (original.c), is
+ * offered to the dispatcher (hooks.c, start.c), and otherwise goes on to the original as it came. */
 #ifndef KFIT_PRELOAD_H
 #define KFIT_PRELOAD_H
 
@@ -20,10 +20,10 @@ enum kfit_hook {
 
 /* A BLAS of this process under one naming pattern. Never freed: sites point to it. */
 struct kfit_blas {
-    uint32_t state;     /* EMPTY, CLAIMED, READY */
-    unsigned index;     /* its place in the table */
-    unsigned naming;    /* row of KFIT_NAMING_LIST */
-    const void *base;   /* load address of the file */
+    uint32_t state;       /* EMPTY, CLAIMED, READY */
+    unsigned index;       /* its place in the table */
+    unsigned naming;      /* row of KFIT_NAMING_LIST */
+    const void *base;     /* load address of the file */
     int (*threads)(void); /* NULL: not known */
     struct kfit_generic generic;
 };
@@ -31,14 +31,14 @@ struct kfit_blas {
 
 /* One place that calls one hooked function. Written once, then constant. */
 struct kfit_site {
-    uintptr_t key; /* return address and hook; 0 free, 1 being written */
-    void *fn;      /* the original; NULL: there is none, compute it here */
+    uintptr_t key;                /* return address and hook; 0 free, 1 being written */
+    void *fn;                     /* the original; NULL: there is none, compute it here */
     const struct kfit_blas *blas; /* NULL: a BLAS calling itself (or one too many): pass on, do not count */
-    bool wide;     /* integers are 64 bits */
+    bool wide;                    /* integers are 64 bits */
 };
 
-#define KFIT_SITES_LOG2 12
-#define KFIT_SITES      (1u << KFIT_SITES_LOG2)
+#define KFIT_SITES_LOG2  12
+#define KFIT_SITES       (1u << KFIT_SITES_LOG2)
 #define KFIT_SITE_PROBES 16
 extern struct kfit_site kfit_sites[KFIT_SITES];
 
@@ -76,10 +76,10 @@ struct kfit_served {
     struct kfit_dispatcher *dispatcher; /* NULL until started */
     bool off;                           /* for good */
     bool dispatching;
-    int threads;                        /* of the BLAS, as in the environment */
-    int32_t starter;                    /* pid of the process that starts or has started; 0: nobody yet */
-    uint32_t missed;                    /* calls that came while starting, not yet counted */
-    uint32_t generic[KFIT_BLAS_MAX];    /* index in the trace + 1; 0: not asked yet */
+    int threads;                     /* of the BLAS, as in the environment */
+    int32_t starter;                 /* pid of the process that starts or has started; 0: nobody yet */
+    uint32_t missed;                 /* calls that came while starting, not yet counted */
+    uint32_t generic[KFIT_BLAS_MAX]; /* index in the trace + 1; 0: not asked yet */
 };
 extern struct kfit_served kfit_served;
 

@@ -1,5 +1,6 @@
-/* A BLAS function that exists nowhere but here is still called: a program asks for it weakly, or by dlsym, and
- * takes our definition for a BLAS. The only right answer is the product. Slow, seldom, and the definition. */
+/* A BLAS function that exists nowhere but here is still called: a program asks for it weakly, or by dlsym,
+ * and takes our definition for a BLAS. The only right answer is the product. Slow, seldom, and the
+ * definition. */
 #include "preload.h"
 
 static double get(const void *p, enum kfit_dtype type, int64_t i)

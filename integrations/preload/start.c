@@ -16,7 +16,7 @@ struct kfit_served kfit_served;
 
 /* ---- the environment ---- */
 
-static const char *const mode_names[] = {"off", "record", "dispatch", "both"}; /* enum kfit_mode */
+static const char *const mode_names[] = {"off", "record", "dispatch", "both"};       /* enum kfit_mode */
 static const char *const level_names[] = {"none", "error", "warn", "info", "debug"}; /* enum kfit_log_level */
 
 struct config {
@@ -72,8 +72,7 @@ static struct kfit_log read_log(void)
         log.level = (enum kfit_log_level)level;
         log.fn = say;
     } else if (text)
-        kfit_logf(&log, KFIT_LOG_ERROR, "KFIT_LOG=%.32s is none of none, error, warn, info, debug",
-                  text);
+        kfit_logf(&log, KFIT_LOG_ERROR, "KFIT_LOG=%.32s is none of none, error, warn, info, debug", text);
     return log;
 }
 
@@ -85,7 +84,8 @@ static enum kfit_mode read_mode(const struct kfit_log *log)
     if (mode >= 0)
         return (enum kfit_mode)mode;
     if (text) {
-        kfit_logf(log, KFIT_LOG_ERROR, "KFIT_MODE=%.32s is none of off, record, dispatch, both; kfit stays off", text);
+        kfit_logf(log, KFIT_LOG_ERROR,
+                  "KFIT_MODE=%.32s is none of off, record, dispatch, both; kfit stays off", text);
         return KFIT_MODE_OFF;
     }
     return (enum kfit_mode)((variable("KFIT_TRACE") ? KFIT_MODE_RECORD : 0) |

@@ -1,4 +1,5 @@
-/* A program that calls BLAS, linked to it as any C program is. Prints its results: the same with and without kfit.
+/* A program that calls BLAS, linked to it as any C program is. Prints its results: the same with and without
+ * kfit.
  *
  *   calls keys               every form, type, transpose and increment (calls.h)
  *   calls odd                what never becomes a key, and alpha = 2
@@ -8,8 +9,8 @@
  *   calls lines              one of them for each line of input
  *   calls set-threads COUNT  COUNT of them with the BLAS at one thread, then at two, then at one
  *   calls threads N COUNT    N threads at once, COUNT calls each
- *   calls fork N COUNT DELAY N children, each with COUNT calls, forked while another thread calls without pause; the
- *                            first some microseconds after that thread began */
+ *   calls fork N COUNT DELAY N children, COUNT calls each, forked while another thread calls without pause;
+ *                            the first DELAY microseconds after that thread began */
 #include <cblas.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -53,8 +54,8 @@ static void print(const char *what)
     int error = errno, fds = 0;
     for (int fd = 0; fd < 64; fd++)
         fds += fcntl(fd, F_GETFD) >= 0;
-    printf("%s %016llx errno %d fp %x %x fds %d\n", what, (unsigned long long)h, error, fetestexcept(FE_ALL_EXCEPT),
-           _mm_getcsr(), fds);
+    printf("%s %016llx errno %d fp %x %x fds %d\n", what, (unsigned long long)h, error,
+           fetestexcept(FE_ALL_EXCEPT), _mm_getcsr(), fds);
     errno = error;
 }
 
@@ -62,7 +63,8 @@ static void gemm(enum form form, bool f64, bool ta, bool tb)
 {
     bool col = form != ROW_MAJOR;
     blasint m = M, n = N, k = K;
-    blasint lda = ((ta != col) ? M : K) + PAD_A, ldb = ((tb != col) ? K : N) + PAD_B, ldc = (col ? M : N) + PAD_C;
+    blasint lda = ((ta != col) ? M : K) + PAD_A, ldb = ((tb != col) ? K : N) + PAD_B,
+            ldc = (col ? M : N) + PAD_C;
     enum CBLAS_ORDER order = col ? CblasColMajor : CblasRowMajor;
     enum CBLAS_TRANSPOSE t1 = ta ? CblasTrans : CblasNoTrans, t2 = tb ? CblasTrans : CblasNoTrans;
     char l1 = ta ? 'T' : 'n', l2 = tb ? 'c' : 'N';

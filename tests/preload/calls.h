@@ -1,5 +1,5 @@
-/* What calls.c does, so that test_calls.c can say what the trace must hold. Prime sizes, every leading dimension
- * padded by its own amount, each call made its own number of times. */
+/* What calls.c does, so that test_calls.c can say what the trace must hold. Prime sizes, every leading
+ * dimension padded by its own amount, each call made its own number of times. */
 #ifndef CALLS_H
 #define CALLS_H
 

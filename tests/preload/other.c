@@ -1,10 +1,11 @@
-/* Another interposer of cblas_sgemm, of either kind: OTHER=next finds the next definition in the global scope;
- * OTHER=caller finds it through whoever called, as kfit does. */
+/* Another interposer of cblas_sgemm, of either kind: OTHER=next finds the next definition in the global
+ * scope; OTHER=caller finds it through whoever called, as kfit does. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef void sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+typedef void sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float,
+                   float *, int);
 
 static sgemm *find(const void *caller)
 {
@@ -20,9 +21,9 @@ static sgemm *find(const void *caller)
 
 sgemm cblas_sgemm;
 
-__attribute__((visibility("default"))) void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha,
-                                                        const float *a, int lda, const float *b, int ldb, float beta,
-                                                        float *c, int ldc)
+__attribute__((visibility("default"))) void cblas_sgemm(int order, int ta, int tb, int m, int n, int k,
+                                                        float alpha, const float *a, int lda, const float *b,
+                                                        int ldb, float beta, float *c, int ldc)
 {
     static volatile long calls;
     find(__builtin_return_address(0))(order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);

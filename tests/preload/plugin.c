@@ -1,8 +1,9 @@
-/* A plugin that multiplies, compiled twice: linked to OpenBLAS, and to small_blas.c. The host loads both privately.
- * With HOST it is the host: plugins FIRST CALLS SECOND CALLS. */
+/* A plugin that multiplies, compiled twice: linked to OpenBLAS, and to small_blas.c. The host loads both
+ * privately. With HOST it is the host: plugins FIRST CALLS SECOND CALLS. */
 #ifndef HOST
 
-void cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+void cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *,
+                 int);
 float multiply(int calls);
 
 __attribute__((visibility("default"))) float multiply(int calls)

@@ -20,8 +20,9 @@ static void expect(bool f64, int m, int n, int k, char ta, char tb, int lda, int
     char text[KFIT_KEY_TEXT_MAX];
     const char *type = f64 ? "f64" : "f32";
     int bytes = (lda | ldb | ldc) * (f64 ? 8 : 4) | 16, align = bytes & -bytes;
-    snprintf(text, sizeof text, "gemm/%s,%s,%s/acc=%s/m=%d,n=%d,k=%d/%c%c/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=0/align=%d",
-             type, type, type, type, m, n, k, ta, tb, lda, ldb, ldc, align);
+    snprintf(text, sizeof text,
+             "gemm/%s,%s,%s/acc=%s/m=%d,n=%d,k=%d/%c%c/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=0/align=%d", type,
+             type, type, type, m, n, k, ta, tb, lda, ldb, ldc, align);
     size_t i = 0;
     while (i < wanted && strcmp(want[i].text, text))
         i++;
@@ -44,7 +45,8 @@ static void expect_gemv(bool col, bool f64, bool t, int incx, int incy, int call
     int out = t ? COLS : ROWS, in = t ? ROWS : COLS, ld = (col ? ROWS : COLS) + PAD_V;
     char stored = t == col ? 'n' : 't'; /* op(A) as a row-major reader sees what is stored */
     if (incy == 1)
-        expect(f64, 1, out, in, incx == 1 ? 'n' : 't', stored == 'n' ? 't' : 'n', incx == 1 ? in : incx, ld, out, calls);
+        expect(f64, 1, out, in, incx == 1 ? 'n' : 't', stored == 'n' ? 't' : 'n', incx == 1 ? in : incx, ld,
+               out, calls);
     else
         expect(f64, out, 1, in, stored, 'n', ld, incx, incy, calls);
 }
@@ -85,7 +87,8 @@ static void every_call_becomes_its_key_once(void)
         uint64_t have = trace_calls_of(t, want[i].text, KFIT_REASON_OFF);
         if (have != want[i].calls)
             trace_print(t);
-        CHECK_MSG(have == want[i].calls, "%s: %" PRIu64 " calls, expected %" PRIu64, want[i].text, have, want[i].calls);
+        CHECK_MSG(have == want[i].calls, "%s: %" PRIu64 " calls, expected %" PRIu64, want[i].text, have,
+                  want[i].calls);
     }
     CHECK_INT(kfit_trace_count(t), wanted);
     for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++)
@@ -100,16 +103,22 @@ static void odd_calls_reach_the_original(void)
     CHECK_STR(out, bare(argv));
     struct kfit_trace *t = trace_only(kfit_test_dir());
     CHECK_INT(kfit_trace_header(t)->unkeyed[KFIT_REASON_FLAGS], 8);
-    CHECK_INT(trace_calls_of(t, "gemm/f32,f32,f32/acc=f32/m=3,n=7,k=5/nn/lda=5,ldb=7,ldc=7/alpha=other,beta=1/align=4",
-                             KFIT_REASON_COUNT), 1);
-    CHECK_INT(trace_calls_of(t, "gemm/f64,f64,f64/acc=f64/m=1,n=13,k=17/nt/lda=17,ldb=19,ldc=13/alpha=1,beta=other/align=8",
-                             KFIT_REASON_COUNT), 1);
+    CHECK_INT(trace_calls_of(
+                  t, "gemm/f32,f32,f32/acc=f32/m=3,n=7,k=5/nn/lda=5,ldb=7,ldc=7/alpha=other,beta=1/align=4",
+                  KFIT_REASON_COUNT),
+              1);
+    CHECK_INT(trace_calls_of(
+                  t,
+                  "gemm/f64,f64,f64/acc=f64/m=1,n=13,k=17/nt/lda=17,ldb=19,ldc=13/alpha=1,beta=other/align=8",
+                  KFIT_REASON_COUNT),
+              1);
     CHECK_INT(trace_calls(t), 10);
 }
 
 static void the_trace_names_the_library(void)
 {
-    run_shimmed(CALLS_ARGV("loop", "3"), kfit_test_dir(), (const char *[]){"KFIT_LABEL=blue", NULL}, NULL, NULL);
+    run_shimmed(CALLS_ARGV("loop", "3"), kfit_test_dir(), (const char *[]){"KFIT_LABEL=blue", NULL}, NULL,
+                NULL);
     const struct kfit_trace_header *h = kfit_trace_header(trace_only(kfit_test_dir()));
     CHECK_INT(h->generic_count, 1);
     CHECK(strstr(h->generics[0].path, "openblas"));

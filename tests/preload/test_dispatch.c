@@ -1,5 +1,5 @@
-/* Published kernels in real programs. The kernels here do not multiply: they write 42, so that a program's output says
- * which of its calls ran them. */
+/* Published kernels in real programs. The kernels here do not multiply: they write 42, so that a program's
+ * output says which of its calls ran them. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,8 +9,8 @@
 #include "traces.h"
 
 /* The image: position-independent code without data, between the bounds that the linker gives its section. */
-__attribute__((section("kfit_image"), noinline, used)) static void kernel_of_16(const float *a, const float *b, float *c,
-                                                                              void *workspace)
+__attribute__((section("kfit_image"), noinline, used)) static void
+kernel_of_16(const float *a, const float *b, float *c, void *workspace)
 {
     volatile uint32_t *out = (volatile uint32_t *)(void *)c; /* bits: a float constant would be data */
     (void)a, (void)b, (void)workspace;
@@ -19,13 +19,33 @@ __attribute__((section("kfit_image"), noinline, used)) static void kernel_of_16(
 }
 extern const uint8_t __start_kfit_image[], __stop_kfit_image[];
 
-static const struct kfit_gemm_call square = {.type = KFIT_F32, .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4,
-                                             .alpha = 1, .a = (void *)64, .b = (void *)64, .c = (void *)64};
+static const struct kfit_gemm_call square = {.type = KFIT_F32,
+                                             .m = 4,
+                                             .n = 4,
+                                             .k = 4,
+                                             .lda = 4,
+                                             .ldb = 4,
+                                             .ldc = 4,
+                                             .alpha = 1,
+                                             .a = (void *)64,
+                                             .b = (void *)64,
+                                             .c = (void *)64};
 /* a row of numpy's x @ W: sixteen columns, as the kernel writes */
-static const struct kfit_gemm_call row = {.type = KFIT_F32, .m = 1, .n = 16, .k = 8, .lda = 8, .ldb = 16, .ldc = 16,
-                                          .alpha = 1, .a = (void *)64, .b = (void *)64, .c = (void *)64};
-static const char square_text[] = "gemm/f32,f32,f32/acc=f32/m=4,n=4,k=4/nn/lda=4,ldb=4,ldc=4/alpha=1,beta=0/align=16";
-static const char row_text[] = "gemm/f32,f32,f32/acc=f32/m=1,n=16,k=8/nn/lda=8,ldb=16,ldc=16/alpha=1,beta=0/align=16";
+static const struct kfit_gemm_call row = {.type = KFIT_F32,
+                                          .m = 1,
+                                          .n = 16,
+                                          .k = 8,
+                                          .lda = 8,
+                                          .ldb = 16,
+                                          .ldc = 16,
+                                          .alpha = 1,
+                                          .a = (void *)64,
+                                          .b = (void *)64,
+                                          .c = (void *)64};
+static const char square_text[] =
+    "gemm/f32,f32,f32/acc=f32/m=4,n=4,k=4/nn/lda=4,ldb=4,ldc=4/alpha=1,beta=0/align=16";
+static const char row_text[] =
+    "gemm/f32,f32,f32/acc=f32/m=1,n=16,k=8/nn/lda=8,ldb=16,ldc=16/alpha=1,beta=0/align=16";
 
 static char cache_env[400], trace_dir[300];
 
@@ -45,7 +65,10 @@ static void record(struct kfit_record *r, const struct kfit_gemm_call *call, con
     snprintf(r->origin, sizeof r->origin, "person:test");
     r->plan.launch_count = 1;
     r->plan.launches[0] = (struct kfit_launch){
-        .entry = "kfit_main", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1},
+        .entry = "kfit_main",
+        .grid = {1, 1, 1},
+        .block = {1, 1, 1},
+        .cluster = {1, 1, 1},
         .entry_offset = (uint64_t)((const uint8_t *)(uintptr_t)kernel_of_16 - __start_kfit_image)};
     r->image = __start_kfit_image;
     r->image_bytes = (uint64_t)(__stop_kfit_image - __start_kfit_image);
@@ -99,7 +122,8 @@ static void only_the_exact_key_runs_it(void)
 {
     char *out, *bare;
     struct kfit_trace *t = run(&out, NULL, CALLS_ARGV("keys"));
-    CHECK_INT(kfit_test_run(CALLS_ARGV("keys"), (const char *[]){"OPENBLAS_NUM_THREADS=1", NULL}, &bare, NULL), 0);
+    CHECK_INT(
+        kfit_test_run(CALLS_ARGV("keys"), (const char *[]){"OPENBLAS_NUM_THREADS=1", NULL}, &bare, NULL), 0);
     CHECK_STR(out, bare); /* results, errno, open files */
     for (size_t i = 0; i < kfit_trace_count(t); i++)
         CHECK_INT(kfit_trace_at(t, i)->count[KFIT_REASON_NO_RECORD], kfit_slot_calls(kfit_trace_at(t, i)));
@@ -211,7 +235,8 @@ static void forked_children_go_on_dispatching(void)
 {
     char *out, *err;
     publish();
-    run_shimmed(CALLS_ARGV("fork", "4", "3", "2000"), trace_dir, (const char *[]){cache_env, NULL}, &out, &err);
+    run_shimmed(CALLS_ARGV("fork", "4", "3", "2000"), trace_dir, (const char *[]){cache_env, NULL}, &out,
+                &err);
     CHECK_STR(err, "");
     struct kfit_trace *t[TRACES_MAX];
     size_t n = traces_read(trace_dir, t);
@@ -229,7 +254,8 @@ static void a_generation_for_another_thread_count(void)
 {
     char *out, *err;
     publish();
-    run_shimmed(CALLS_ARGV("step", "2"), trace_dir, (const char *[]){cache_env, "OPENBLAS_NUM_THREADS=2", NULL}, &out, &err);
+    run_shimmed(CALLS_ARGV("step", "2"), trace_dir,
+                (const char *[]){cache_env, "OPENBLAS_NUM_THREADS=2", NULL}, &out, &err);
     struct kfit_trace *t = trace_only(trace_dir);
     CHECK_MSG(strstr(err, "threads=1;") && strstr(err, "threads=2;"), "said: %s", err);
     CHECK_STR(out, "0.390625\n0.390625\n");

@@ -12,8 +12,9 @@ static char *tool(const char *const argv[])
 /* Every function of the four naming patterns, spelled out here once more. */
 static bool is_hooked(const char *name)
 {
-    static const char *const patterns[] = {"cblas_%s", "%s_",       "cblas_%s64_",       "%s_64_", "scipy_cblas_%s",
-                                           "scipy_%s_", "scipy_cblas_%s64_", "scipy_%s_64_"};
+    static const char *const patterns[] = {
+        "cblas_%s",       "%s_",       "cblas_%s64_",       "%s_64_",
+        "scipy_cblas_%s", "scipy_%s_", "scipy_cblas_%s64_", "scipy_%s_64_"};
     static const char *const functions[] = {"sgemm", "dgemm", "sgemv", "dgemv"};
     char want[64];
     for (unsigned i = 0; i < sizeof patterns / sizeof *patterns; i++)
@@ -50,7 +51,8 @@ static void needs_libc_only(void)
         CHECK_MSG(!strstr(line, "RPATH") && !strstr(line, "RUNPATH"), "%s", line);
         /* no constructor of ours: only the compiler's own frame_dummy, one pointer */
         const char *size = strstr(line, "(INIT_ARRAYSZ)");
-        CHECK_MSG(!size || strtol(size + strlen("(INIT_ARRAYSZ)"), NULL, 10) == (long)sizeof(void *), "%s", line);
+        CHECK_MSG(!size || strtol(size + strlen("(INIT_ARRAYSZ)"), NULL, 10) == (long)sizeof(void *), "%s",
+                  line);
     }
     CHECK_INT(needed, 1);
 }

@@ -10,7 +10,8 @@ static struct kfit_trace *run(const char *const argv[], char **out)
 {
     char trace[400], *o, *err;
     snprintf(trace, sizeof trace, "KFIT_TRACE=%s/t", kfit_test_dir());
-    int rc = kfit_test_run(argv, (const char *[]){"OPENBLAS_NUM_THREADS=1", "KFIT_MODE", "KFIT_CACHE", trace, NULL}, &o, &err);
+    int rc = kfit_test_run(
+        argv, (const char *[]){"OPENBLAS_NUM_THREADS=1", "KFIT_MODE", "KFIT_CACHE", trace, NULL}, &o, &err);
     CHECK_MSG(rc == 0, "status %d: %s", rc, err);
     *out = o;
     snprintf(trace, sizeof trace, "%s/t", kfit_test_dir());
@@ -21,7 +22,9 @@ static void same_results(const char *what, uint64_t calls)
 {
     char *linked, *plain;
     struct kfit_trace *t = run((const char *[]){LINKED, what, NULL}, &linked);
-    CHECK_INT(kfit_test_run((const char *[]){CALLS, what, NULL}, (const char *[]){"OPENBLAS_NUM_THREADS=1", NULL}, &plain, NULL), 0);
+    CHECK_INT(kfit_test_run((const char *[]){CALLS, what, NULL},
+                            (const char *[]){"OPENBLAS_NUM_THREADS=1", NULL}, &plain, NULL),
+              0);
     CHECK_STR(linked, plain);
     CHECK_INT(trace_calls(t), calls);
 }
@@ -57,12 +60,15 @@ static void a_setuid_program_ignores_the_environment(void)
     CHECK(!chmod(kfit_test_dir(), 0755) && !mkdir(dir, 0700));
     for (int setuid = 1; setuid >= 0; setuid--) {
         struct kfit_trace *t[TRACES_MAX];
-        CHECK(!chown(copy, 1, 0) && !chmod(copy, setuid ? 04755 : 0755) && !chown(dir, setuid ? 1 : 65534, 0));
-        int rc = kfit_test_run((const char *[]){"setpriv", "--reuid=65534", "--clear-groups", copy, "loop", "1", NULL},
-                               (const char *[]){trace, NULL}, NULL, &err);
+        CHECK(!chown(copy, 1, 0) && !chmod(copy, setuid ? 04755 : 0755) &&
+              !chown(dir, setuid ? 1 : 65534, 0));
+        int rc = kfit_test_run(
+            (const char *[]){"setpriv", "--reuid=65534", "--clear-groups", copy, "loop", "1", NULL},
+            (const char *[]){trace, "KFIT_LOG=debug", NULL}, NULL, &err);
         if (rc == 127)
             SKIP("no setpriv: %s", err);
         CHECK_MSG(rc == 0, "status %d: %s", rc, err);
+        CHECK_MSG(!*err == setuid, "said: %s", err);
         CHECK_INT(traces_read(dir, t), !setuid);
     }
 }

@@ -1,5 +1,5 @@
-/* A guest in the process: whatever the environment or the machine is like, the program's answers are its own, and
- * it hears one line at most. */
+/* A guest in the process: whatever the environment or the machine is like, the program's answers are its own,
+ * and it hears one line at most. */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -124,7 +124,8 @@ static void a_full_disk(void)
 {
     char script[600], *out, *err;
     snprintf(script, sizeof script,
-             "mount -t tmpfs -o size=64k,mode=700 kfit %s || exit 99; LD_PRELOAD=%s OPENBLAS_NUM_THREADS=1 KFIT_TRACE=%s %s keys",
+             "mount -t tmpfs -o size=64k,mode=700 kfit %s || exit 99; LD_PRELOAD=%s OPENBLAS_NUM_THREADS=1 "
+             "KFIT_TRACE=%s %s keys",
              kfit_test_dir(), SHIM, kfit_test_dir(), CALLS);
     int rc = kfit_test_run((const char *[]){"unshare", "-rm", "sh", "-c", script, NULL}, NULL, &out, &err);
     if (rc == 99 || rc == 127 || strstr(err, "unshare"))
@@ -198,8 +199,9 @@ static void the_program_makes_no_thread_or_socket(void)
     char log[300], e1[400], *out, *err;
     snprintf(log, sizeof log, "%s/strace", kfit_test_dir());
     snprintf(e1, sizeof e1, "--env=LD_PRELOAD=%s", SHIM);
-    const char *const argv[] = {"strace", "-f", "-o", log, "-e", "trace=clone,clone3,socket,exit,exit_group,kill,tgkill",
-                                e1,       CALLS, "loop", "5", NULL};
+    const char *const argv[] = {
+        "strace", "-f",  "-o",   log, "-e", "trace=clone,clone3,socket,exit,exit_group,kill,tgkill",
+        e1,       CALLS, "loop", "5", NULL};
     char trace[300];
     snprintf(trace, sizeof trace, "KFIT_TRACE=%s/t", kfit_test_dir());
     int rc = kfit_test_run(argv, (const char *[]){"OPENBLAS_NUM_THREADS=1", trace, NULL}, &out, &err);

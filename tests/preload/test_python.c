@@ -1,5 +1,5 @@
-/* Python's numpy and scipy: Debian's, which load libblas.so.3, and PyPI's, which bring OpenBLAS under names of
- * their own and load it privately. */
+/* Python's numpy and scipy: Debian's, which load libblas.so.3, and PyPI's, which bring OpenBLAS under names
+ * of their own and load it privately. */
 #include "traces.h"
 #include "kfit/reason.h"
 
@@ -25,7 +25,8 @@ static uint64_t calls_of(const struct kfit_trace *t, const char *type, int m, in
     return calls;
 }
 
-/* products.py says what it did; the trace must say the same and nothing else, and the digest must not change. */
+/* products.py says what it did; the trace must say the same and nothing else, and the digest must not change.
+ */
 static struct kfit_trace *check_products(const char *interpreter, bool scipy, const char *const env[])
 {
     const char *const argv[] = {interpreter, PRELOAD_DIR "/products.py", scipy ? "scipy" : NULL, NULL};

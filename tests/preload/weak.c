@@ -1,10 +1,11 @@
-/* A program without any BLAS that asks for one weakly. Under the shim the names exist; then the products are right. */
+/* A program without any BLAS that asks for one weakly. Under the shim the names exist; then the products are
+ * right. */
 #include <stdio.h>
 
-void cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int)
-    __attribute__((weak));
-void dgemv_(const char *, const int *, const int *, const double *, const double *, const int *, const double *,
-            const int *, const double *, double *, const int *) __attribute__((weak));
+void cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *,
+                 int) __attribute__((weak));
+void dgemv_(const char *, const int *, const int *, const double *, const double *, const int *,
+            const double *, const int *, const double *, double *, const int *) __attribute__((weak));
 
 int main(void)
 {
