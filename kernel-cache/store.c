@@ -371,7 +371,8 @@ void kfit_store_close(struct kfit_store *s)
     if (!s)
         return;
     delist(s);
-    if (s->pid == getpid()) { /* else LMDB would free the parent's reader slots; the child keeps the mapping */
+    /* A forked child keeps the mapping and descriptors: closing them would drop the locks of a store of its own. */
+    if (s->pid == getpid()) {
         if (s->env)
             s->lmdb->env_close(s->env);
         if (s->lock >= 0)

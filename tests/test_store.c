@@ -371,9 +371,18 @@ static void overwrite_all(void)
 
 static struct kfit_store *inherited;
 
+static void writer_is_busy(void)
+{
+    refused(KFIT_STORE_WRITE, KFIT_E_BUSY, "is writing");
+}
+
+/* The child's own store keeps its lock, though closing a descriptor drops a process's locks on the file. */
 static void close_inherited(void)
 {
+    struct kfit_store *s = open_store(KFIT_STORE_WRITE);
     kfit_store_close(inherited);
+    in_child(writer_is_busy, NULL);
+    kfit_store_close(s);
 }
 
 static int disturb(void *ctx, const void *key, size_t key_bytes, const void *value, size_t n, const char *problem)
