@@ -1,5 +1,7 @@
 #include "kfit_test.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,6 +75,23 @@ static void images_are_neither_writable_nor_resized(void)
     waitpid(pid, &status, 0);
     CHECK(!WIFEXITED(status) || WEXITSTATUS(status)); /* a sanitizer turns the signal into an exit */
     CHECK_INT(run(&k, NULL), 0);
+
+    /* nor through the file behind the mapping, which only root can reach */
+    char *maps = kfit_test_read("/proc/self/maps", NULL), *line = strstr(maps, "memfd:kfit-images"), path[128];
+    CHECK(line);
+    while (line > maps && line[-1] != '\n')
+        line--;
+    snprintf(path, sizeof path, "/proc/self/map_files/%.*s", (int)strcspn(line, " "), line);
+    free(maps);
+    int fd = open(path, O_RDWR);
+    if (fd >= 0) {
+        CHECK(pwrite(fd, "x", 1, 0) < 0 && errno == EPERM);
+        CHECK(ftruncate(fd, 0) < 0 && errno == EPERM);
+        close(fd);
+    } else {
+        CHECK(geteuid() || errno == EPERM || errno == EACCES);
+        printf("  the seal is not checked: %s\n", strerror(errno));
+    }
     host->unload(m);
 }
 

@@ -28,6 +28,11 @@ static const unsigned char multiplies[] = {0xf3, 0x0f, 0x10, 0x07, 0xf3, 0x0f, 0
 static const unsigned char uses_workspace[] = {0xf3, 0x0f, 0x10, 0x07, 0xf3, 0x0f, 0x11, 0x01, 0xf3, 0x0f, 0x10,
                                                0x01, 0xf3, 0x0f, 0x59, 0x06, 0xf3, 0x0f, 0x11, 0x02, 0xc3};
 
+/* adds_workspace: the same plus *(float *)workspace, which is zero if it was zeroed:
+ *   movss xmm0, [rdi]; mulss xmm0, [rsi]; addss xmm0, [rcx]; movss [rdx], xmm0; ret */
+static const unsigned char adds_workspace[] = {0xf3, 0x0f, 0x10, 0x07, 0xf3, 0x0f, 0x59, 0x06, 0xf3,
+                                               0x0f, 0x58, 0x01, 0xf3, 0x0f, 0x11, 0x02, 0xc3};
+
 static float one_a[64] __attribute__((aligned(64))), one_b[64] __attribute__((aligned(64)));
 
 static struct kfit_gemm_call call_of(int ldb, float *c)
@@ -86,7 +91,7 @@ static void publish_usual(void)
     struct kfit_record r[] = {record(4, multiplies, sizeof multiplies, 0, 0), record(8, NULL, 0, 0, 0),
                               record(12, uses_workspace, sizeof uses_workspace, 100000, KFIT_WS_SCRATCH),
                               record(16, uses_workspace, sizeof uses_workspace, 5 << 20, KFIT_WS_SCRATCH),
-                              record(20, uses_workspace, sizeof uses_workspace, 64, KFIT_WS_ZERO)};
+                              record(20, adds_workspace, sizeof adds_workspace, 64, KFIT_WS_ZERO)};
     publish(r, sizeof r / sizeof *r);
 }
 
@@ -454,6 +459,9 @@ static void child_counts_in_a_file_of_its_own(void)
         CHECK_INT(header(d)->pid, getpid());
         CHECK_INT(header(d)->generation, 1);
         CHECK_INT(header(d)->generic_count, 1);
+        char *maps = kfit_test_read("/proc/self/maps", NULL), *own = strstr(maps, ".kft");
+        CHECK(own && !strstr(own + 1, ".kft")); /* the parent's is gone */
+        free(maps);
         pid_t grandchild = fork();
         if (!grandchild) { /* that never calls leaves no trace, and destroys nothing of its parent's */
             kfit_dispatcher_destroy(d);

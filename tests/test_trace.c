@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -288,6 +289,69 @@ static void forked_child_lets_go_of_the_file(void)
     kfit_recorder_destroy(r);
 }
 
+/* The writer's pid means nothing here: ended only when its trace says so. */
+static void another_pid_namespace(void)
+{
+    int ready[2];
+    CHECK(!pipe(ready));
+    pid_t outer = fork();
+    if (!outer) {
+        if (unshare(CLONE_NEWPID))
+            _exit(77);
+        pid_t inner = fork();
+        if (!inner) {
+            char path[512] = "";
+            struct kfit_recorder *r = recorder(kfit_test_dir(), 64);
+            snprintf(path, sizeof path, "%s", kfit_recorder_path(r));
+            CHECK(getpid() == 1 && record(r, 1, 1));
+            CHECK(write(ready[1], path, sizeof path) == sizeof path);
+            while (__atomic_load_n(&kfit_recorder_header(r)->control, __ATOMIC_RELAXED) == KFIT_CONTROL_RUN)
+                usleep(1000);
+            kfit_recorder_destroy(r);
+            _exit(0);
+        }
+        int status;
+        waitpid(inner, &status, 0);
+        _exit(WEXITSTATUS(status));
+    }
+    close(ready[1]);
+    char path[512];
+    int status;
+    if (read(ready[0], path, sizeof path) != sizeof path) {
+        waitpid(outer, &status, 0);
+        CHECK_INT(WEXITSTATUS(status), 77);
+        SKIP("cannot make a pid namespace");
+    }
+    struct kfit_trace *t;
+    CHECK_OK(kfit_trace_read(path, &t, &err), err);
+    CHECK_INT(kfit_trace_header(t)->pid, 1);
+    CHECK(kfit_trace_alive(t));
+    kfit_trace_destroy(t);
+    CHECK_OK(kfit_trace_set_control(path, KFIT_CONTROL_OFF, &err), err);
+    waitpid(outer, &status, 0);
+    CHECK_INT(status, 0);
+    CHECK_OK(kfit_trace_read(path, &t, &err), err);
+    CHECK(!kfit_trace_alive(t));
+    kfit_trace_destroy(t);
+}
+
+static void read_only_mount(void)
+{
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/ro", kfit_test_dir());
+    CHECK(!mkdir(dir, 0700));
+    if (mount("kfit", dir, "tmpfs", MS_RDONLY, "mode=0700"))
+        SKIP("cannot mount a read-only tmpfs: %s", strerror(errno));
+    struct kfit_recorder *r;
+    struct kfit_recorder_params p = {.dir = dir};
+    struct kfit_error why = {0};
+    enum kfit_status s = kfit_recorder_create(&r, &p, &why);
+    umount(dir);
+    CHECK_STATUS(s, KFIT_E_IO);
+    CHECK_MSG(r && strstr(why.text, "Read-only file system"), "%s", why.text);
+    kfit_recorder_destroy(r);
+}
+
 /* ---- merge and write ---- */
 
 static struct kfit_trace *trace_of(const char *hard, const char *blas, int from, int to)
@@ -431,8 +495,11 @@ static void damaged_copies(void)
         if (s == KFIT_OK) {
             char text[KFIT_KEY_TEXT_MAX];
             CHECK_INT(kfit_trace_count(t) + kfit_trace_skipped(t) >= 3, 1);
-            for (size_t i = 0; i < kfit_trace_count(t); i++)
+            for (size_t i = 0; i < kfit_trace_count(t); i++) { /* no key that was not there */
                 CHECK(kfit_key_format(&kfit_trace_at(t, i)->key, text, sizeof text));
+                CHECK_MSG(strstr(text, "n=768,k=512/nt/lda=512,ldb=512,ldc=768/alpha=1,beta=0/align=16"), "%s", text);
+                CHECK(kfit_trace_at(t, i)->key.gemm.m <= 4);
+            }
             kfit_trace_alive(t);
         } else {
             CHECK(bit / 8 < 32 && (s == KFIT_E_FORMAT || s == KFIT_E_VERSION) && err.text[0]);
@@ -476,6 +543,8 @@ static const struct kfit_test tests[] = {
     TEST(many_threads_lose_nothing),
     TEST(readable_after_a_kill_at_any_moment),
     TEST(forked_child_lets_go_of_the_file),
+    TEST(another_pid_namespace),
+    TEST(read_only_mount),
     TEST(merge_adds_up),
     TEST(merge_refuses_two_environments),
     TEST(unwritable_target_is_an_error),
