@@ -241,7 +241,7 @@ static void merge_header(struct kfit_trace_header *into, const struct kfit_trace
     into->slots_busy += h->slots_busy;
 }
 
-/* Index of trace and slot in a hash table that finds slots of one key and generic. */
+/* Finds the sum of one key and generic. */
 struct merge_table {
     uint32_t *at; /* slot + 1 in out */
     size_t mask;
@@ -250,7 +250,7 @@ struct merge_table {
 static struct kfit_trace_slot *merge_find(struct kfit_trace *t, struct merge_table *table,
                                           const struct kfit_trace_slot *s, uint32_t generic)
 {
-    size_t i = (s->hash ^ generic) & table->mask;
+    size_t i = s->hash & table->mask;
     for (; table->at[i]; i = (i + 1) & table->mask) {
         struct kfit_trace_slot *have = &t->slots[table->at[i] - 1];
         if (have->hash == s->hash && have->generic == generic && kfit_key_equal(&have->key, &s->key))

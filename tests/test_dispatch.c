@@ -365,6 +365,19 @@ static void near_misses_are_named(void)
     publish_usual();
     struct kfit_dispatcher *d = dispatcher(KFIT_MODE_BOTH, NULL);
     char text[2048], small[20];
+    /* strides that only follow n are no difference of their own */
+    struct kfit_record wide = record(4, multiplies, sizeof multiplies, 0, 0);
+    static const char *const texts[] = {
+        "gemm/f32,f32,f32/acc=f32/m=4,n=2624,k=512/nn/lda=512,ldb=2624,ldc=2624/alpha=1,beta=0/align=16",
+        "gemm/f32,f32,f32/acc=f32/m=4,n=2688,k=512/nn/lda=512,ldb=2688,ldc=2688/alpha=1,beta=0/align=16"};
+    union kfit_key other;
+    CHECK_OK(kfit_key_parse(texts[0], &wide.key, &err), err);
+    CHECK_OK(kfit_key_parse(texts[1], &other, &err), err);
+    publish(&wide, 1);
+    struct kfit_dispatcher *second = dispatcher(KFIT_MODE_BOTH, NULL);
+    kfit_dispatcher_explain(second, &other, text, sizeof text);
+    CHECK_MSG(strstr(text, "differs from a tuned key only in n: 2688, tuned 2624\n"), "%s", text);
+    kfit_dispatcher_destroy(second);
     union kfit_key key = key_of(11);
     key.gemm.align = 16; /* ldb alone shall differ */
     CHECK(kfit_dispatcher_explain(d, &key, text, sizeof text) == strlen(text));
@@ -383,13 +396,20 @@ static void near_misses_are_named(void)
 
 /* ---- workspaces ---- */
 
-enum { THREADS = 8, CALLS = 3000 };
+enum { THREADS = 8, CALLS = 3000, NEW_KEYS = 200 };
+static pthread_barrier_t together;
 static struct kfit_dispatcher *shared;
 static uint64_t outcomes[KFIT_REASON_COUNT];
 
 static void *call_many(void *arg)
 {
     int first = (int)(intptr_t)arg;
+    for (int i = 0; i < NEW_KEYS; i++) { /* all meet on each new key */
+        union kfit_key key = key_of(100 + i);
+        pthread_barrier_wait(&together);
+        kfit_dispatch(shared, &key);
+        __atomic_fetch_add(&outcomes[KFIT_REASON_NO_RECORD], 1, __ATOMIC_RELAXED);
+    }
     for (int i = 0; i < CALLS; i++) {
         float c;
         static const int ldb[] = {4, 8, 12, 20, 24};
@@ -406,6 +426,7 @@ static void many_threads(void)
     setup();
     publish_usual();
     shared = dispatcher(KFIT_MODE_BOTH, NULL);
+    CHECK(!pthread_barrier_init(&together, NULL, THREADS));
     pthread_t t[THREADS];
     for (intptr_t i = 0; i < THREADS; i++)
         CHECK(!pthread_create(&t[i], NULL, call_many, (void *)i));
@@ -417,7 +438,8 @@ static void many_threads(void)
     uint64_t counted[KFIT_REASON_COUNT] = {0};
     struct kfit_trace *trace;
     CHECK_OK(kfit_trace_read(kfit_recorder_path(kfit_dispatcher_recorder(shared)), &trace, &err), err);
-    CHECK_INT(kfit_trace_count(trace), 5);
+    CHECK_INT(kfit_trace_count(trace), 5 + NEW_KEYS);
+    CHECK_INT(header(shared)->slots_used, 5 + NEW_KEYS);
     for (size_t i = 0; i < kfit_trace_count(trace); i++)
         for (unsigned r = 0; r < KFIT_REASON_COUNT; r++)
             counted[r] += kfit_trace_at(trace, i)->count[r];

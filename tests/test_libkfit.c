@@ -99,6 +99,25 @@ static void tries_and_counts(void)
     kfit_close(k);
 }
 
+/* C[2,3] = A'[2,5] B[5,3], column-major: the key is that of the same memory, read row-major. */
+static void arguments_mean_what_cblas_means(void)
+{
+    publish(1);
+    struct kfit_open_params p = {.mode = "record", .trace_dir = traces};
+    struct kfit *k = opened(&p);
+    char state[1024], text[KFIT_KEY_TEXT_MAX];
+    struct kfit_trace *t;
+    struct kfit_error err;
+    CHECK(!kfit_try_sgemm(k, 102, 112, 111, 2, 3, 5, 1, a, 8, b, 12, 0, c, 4));
+    kfit_state(k, state, sizeof state);
+    CHECK_OK(kfit_trace_read(strstr(state, "; trace ") + 8, &t, &err), err);
+    CHECK_INT(kfit_trace_count(t), 1);
+    CHECK(kfit_key_format(&kfit_trace_at(t, 0)->key, text, sizeof text));
+    CHECK_STR(text, "gemm/f32,f32,f32/acc=f32/m=3,n=2,k=5/nt/lda=12,ldb=8,ldc=4/alpha=1,beta=0/align=16");
+    kfit_trace_destroy(t);
+    kfit_close(k);
+}
+
 static void without_anything_nothing_happens(void)
 {
     struct kfit_open_params p = {0};
@@ -152,6 +171,7 @@ static void environment_is_read_when_asked(void)
 
 static const struct kfit_test tests[] = {
     TEST(tries_and_counts),
+    TEST(arguments_mean_what_cblas_means),
     TEST(without_anything_nothing_happens),
     TEST(damage_is_a_state_not_a_failure),
     TEST(environment_is_read_when_asked),

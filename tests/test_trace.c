@@ -207,11 +207,16 @@ static void crowded_directory_takes_no_more(void)
 
 enum { THREADS = 8, KEYS = 300, ROUNDS = 20 };
 
+static pthread_barrier_t together;
+
 static void *hammer(void *arg)
 {
-    for (int i = 0; i < KEYS * ROUNDS; i++)
+    for (int i = 0; i < KEYS * ROUNDS; i++) {
+        if (i < KEYS) /* all meet on each new key */
+            pthread_barrier_wait(&together);
         if (!record(arg, 1 + i % KEYS, i % 3))
             return arg;
+    }
     return NULL;
 }
 
@@ -219,6 +224,7 @@ static void many_threads_lose_nothing(void)
 {
     struct kfit_recorder *r = recorder(kfit_test_dir(), 512);
     pthread_t t[THREADS];
+    CHECK(!pthread_barrier_init(&together, NULL, THREADS));
     for (int i = 0; i < THREADS; i++)
         CHECK(!pthread_create(&t[i], NULL, hammer, r));
     uint64_t lost = 0;
