@@ -18,7 +18,8 @@
 #define KNOB_LIMIT       1000000000
 
 /* Macros of the harness beside the op's dimensions and those that kfit_host.h defines. */
-static const char *const reserved[] = {"TYPE", "VL_BYTES", "VL32", "VL64", "VREGS", "L1", "L2", "SMS"};
+static const char *const reserved[] = {"TYPE", "VL_BYTES", "VL32", "VL64", "VREGS",
+                                       "L1",   "L2",       "SM",   "SMS",  "SMEM"};
 
 /* ---- small checks ---- */
 

@@ -250,6 +250,50 @@ static void mutated_sources_are_safe(void)
     CHECK(accepted[0] > 1000 && accepted[1] > 1000 && accepted[0] < 20000 && accepted[1] < 20000);
 }
 
+/* What counts as ours ends where the source begins, once and for all. */
+static void preprocessed_text_is_read_strictly(void)
+{
+    static const char begin[] =
+        "#define KFIT_M 4\n# 1 \"kfit_host.h\"\n#define KFIT_VL 16\n__asm__ x;\n# 1 \"candidate.c\"\n";
+    static const struct {
+        const char *text, *code;
+    } rows[] = {
+        {"int x;\n", ""},
+        {"# 12 \"candidate.c\" 2\nint x;\n", ""},
+        {"#define MINE 1\n#undef MINE\n#pragma GCC unroll 4\n", ""},
+        {"const char *s = \"asm \\\" asm\"; char c = '\"';\n", ""},
+        {"int x __attribute__((aligned(4), __unused__));\nint section;\n", ""},
+        {"# 1 \"kfit_host.h\"\n", "static:include"},
+        {"# 1 \"/etc/hostname\" 1\n", "static:include"},
+        {"# 1 \"candidate.cc\"\n", "static:include"},
+        {"#define KFIT_M 5\n", "static:macro"},
+        {"#undef kfit_load\n", "static:macro"},
+        {"#define __x86_64__ 0\n", "static:macro"},
+        {"#define _Static_assert(x, y)\n", "static:macro"},
+        {"#ident \"x\"\n", "static:pragma"},
+        {"#pragma STDC FP_CONTRACT OFF\n", "static:pragma"},
+        {"#pragma GCC unrolled\n", "static:pragma"},
+        {"char c = '\"'; asm(\"\");\n", "static:asm"},
+        {"x = \"\\\\\"; asm(\"\");\n", "static:asm"},
+        {"u8R\"(x)\";\n", "static:asm"},
+        {"int a[ [gnu::x]];\n", "static:attribute"},
+        {"<: <:gnu::section(\"x\"):>:> int x;\n", "static:attribute"},
+        {"int x __attribute((aligned(4), section(\"x\")));\n", "static:attribute"},
+        {"int x __attribute__\n(\n(\nsection(\"x\")));\n", "static:attribute"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[512];
+        struct kfit_text out = {0};
+        struct kfit_built b = {0};
+        snprintf(text, sizeof text, "%s%s", begin, rows[i].text);
+        enum kfit_status s = kfit_static_preprocessed(text, strlen(text), &out, &b);
+        CHECK_MSG(s == (rows[i].code[0] ? KFIT_E_REFUSED : KFIT_OK) && !strcmp(b.code, rows[i].code),
+                  "%s: [%s] %s", rows[i].text, b.code, b.detail);
+        CHECK(s != KFIT_OK || !strstr(out.data, "#define"));
+        free(out.data);
+    }
+}
+
 /* Each of these lets loaded data decide where to go or what to touch. */
 static void data_dependence_is_seen(void)
 {
@@ -300,8 +344,13 @@ static void data_dependence_is_seen(void)
 }
 
 static const struct kfit_test tests[] = {
-    TEST(bad_kernels_are_refused),  TEST(endless_compiles_are_stopped), TEST(every_bad_kernel_has_a_row),
-    TEST(damaged_objects_are_safe), TEST(listings_are_read_strictly),   TEST(mutated_sources_are_safe),
+    TEST(bad_kernels_are_refused),
+    TEST(endless_compiles_are_stopped),
+    TEST(every_bad_kernel_has_a_row),
+    TEST(damaged_objects_are_safe),
+    TEST(listings_are_read_strictly),
+    TEST(mutated_sources_are_safe),
+    TEST(preprocessed_text_is_read_strictly),
     TEST(data_dependence_is_seen),
 };
 TEST_MAIN(tests)

@@ -6,9 +6,9 @@
  *
  * "name", "knobs", "require" and "workspace" may be left out. Unknown fields are errors.
  *
- * Expressions: integers, key dimensions (op's dims), knobs, device limits, VL (lanes of the op's type), + - * / % ( ) comparisons && || !
- * ceil(a,b) min(a,b) max(a,b); nothing else. All arithmetic is int64 with overflow and division by zero as
- * errors. Hostile input is expected: depth, length and counts are bounded.
+ * Expressions: integers, key dimensions (op's dims), knobs, device limits, VL (lanes of the op's type), + - *
+ * / % ( ) comparisons && || ! ceil(a,b) min(a,b) max(a,b); nothing else. All arithmetic is int64 with
+ * overflow and division by zero as errors. Hostile input is expected: depth, length and counts are bounded.
  *
  * Thread-safety: a parsed candidate is immutable.
  */
@@ -23,8 +23,8 @@ extern "C" {
 #endif
 
 #define KFIT_SOURCE_BYTES_MAX (1u << 20)
-#define KFIT_KNOBS_MAX 16
-#define KFIT_KNOB_VALUES_MAX 32
+#define KFIT_KNOBS_MAX        16
+#define KFIT_KNOB_VALUES_MAX  32
 
 struct kfit_knob {
     char name[32];
@@ -51,7 +51,8 @@ const char *kfit_candidate_source(const struct kfit_candidate *c, size_t *bytes)
 const struct kfit_op *kfit_candidate_op(const struct kfit_candidate *c);
 const char *kfit_candidate_device(const struct kfit_candidate *c); /* "host", "cuda" */
 const char *kfit_candidate_name(const struct kfit_candidate *c);   /* header "name", else "unnamed" */
-/* The function that launch i calls, as the source names it (the plan has the public name); NULL beyond the last. */
+/* The function that launch i calls, as the source names it (the plan has the public name); NULL beyond the
+ * last. */
 const char *kfit_candidate_entry(const struct kfit_candidate *c, unsigned launch);
 unsigned kfit_candidate_knobs(const struct kfit_candidate *c, const struct kfit_knob **knobs);
 
@@ -69,7 +70,8 @@ unsigned kfit_candidate_names(const struct kfit_candidate *c, const union kfit_k
                               struct kfit_dim out[KFIT_NAMES_MAX]);
 
 /* Evaluates requirements, workspace and launches for key and choice. KFIT_E_REFUSED with the requirement that
- * does not hold; KFIT_E_FORMAT for expressions that cannot be evaluated. plan->launches[].entry_offset is 0. */
+ * does not hold; KFIT_E_FORMAT for expressions that cannot be evaluated. plan->launches[].entry_offset is 0.
+ */
 enum kfit_status kfit_candidate_resolve(const struct kfit_candidate *c, const union kfit_key *key,
                                         const struct kfit_choice *choice, const struct kfit_limits *limits,
                                         struct kfit_plan *plan, struct kfit_error *err);
@@ -79,8 +81,8 @@ void kfit_candidate_digest(const struct kfit_candidate *c, const struct kfit_cho
 /* "NV=4 MR=2" for people and receipts; kfit_choice_parse reads it back (every knob, values as declared). */
 size_t kfit_choice_format(const struct kfit_candidate *c, const struct kfit_choice *choice, char *buf,
                           size_t size);
-enum kfit_status kfit_choice_parse(const struct kfit_candidate *c, const char *text, struct kfit_choice *choice,
-                                   struct kfit_error *err);
+enum kfit_status kfit_choice_parse(const struct kfit_candidate *c, const char *text,
+                                   struct kfit_choice *choice, struct kfit_error *err);
 
 /* The seed kernels that ship in the library. */
 struct kfit_seed {

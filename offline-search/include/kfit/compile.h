@@ -2,7 +2,7 @@
  *
  * host: the system's C compiler, in a child with an empty environment, source on stdin, no files beyond the
  * toolchain (Landlock; without it a mount namespace; the result says which), limits on time and memory. The
- * object is linked by our script into one flat blob: text and read-only data, no relocations, no imports.
+ * object is laid out by us (link_host.c) as one flat blob: text and read-only data, no relocations, no imports.
  */
 #ifndef KFIT_COMPILE_H
 #define KFIT_COMPILE_H
@@ -27,7 +27,7 @@ struct kfit_built {
     uint8_t *image; /* malloc'ed */
     size_t image_bytes;
     struct kfit_plan plan;
-    bool data_oblivious;   /* no branch and no address depends on loaded data */
+    bool data_oblivious;   /* proved: no branch and no address depends on loaded data */
     double compile_ns;
     char isolation[16];    /* "landlock", "namespace", "none" */
     char code[32];         /* on refusal: "static:asm", "static:compile" ...; "" if accepted */
@@ -40,7 +40,8 @@ enum kfit_status kfit_compile(const struct kfit_compile_params *params, struct k
                               struct kfit_error *err);
 void kfit_built_finish(struct kfit_built *built);
 
-/* Limits for kfit_candidate_resolve on this host: VL32, VL64 (vector lanes), VREGS (vector registers), L1, L2. */
+/* Limits for kfit_candidate_resolve on this host: VL_BYTES, VL32, VL64 (a vector register in bytes, f32 and
+ * f64 lanes), VREGS (how many there are), L1, L2 (data caches, bytes). An unknown isa is taken for x86-64-v2. */
 void kfit_host_limits(const char *isa, struct kfit_limits *limits);
 /* The same for a GPU architecture: SM (80, 90 ...), SMS (multiprocessors), SMEM (shared memory of a block, bytes), L2. */
 void kfit_cuda_limits(const char *arch, struct kfit_limits *limits);
