@@ -3,8 +3,8 @@
  * The dynamic linker looks through the global scope, then through what the caller was loaded with. So do we:
  *   1. the next definition in the global scope (RTLD_NEXT): a program linked with its BLAS, a BLAS or another
  *      interposer preloaded behind us;
- *   2. the caller's own scope (dladdr of the return address, dlopen of that very object, dlsym on it): Python
- *      loads numpy and its BLAS privately, where RTLD_NEXT sees nothing;
+ *   2. the caller's own scope (dlopen of the object that the return address lies in, dlsym on it): Python loads
+ *      numpy and its BLAS privately, where RTLD_NEXT sees nothing;
  *   3. any loaded object that has it: the caller was loaded by something that has.
  * What the caller's scope gives is refused if it is ours or what the global scope gives first, which then is
  * an interposer in front of us that expects the next one.
@@ -64,10 +64,32 @@ void kfit_manners_end(struct kfit_manners m)
 
 /* ---- finding ---- */
 
-static const void *base_of(const void *p)
+/* The loaded object that an address lies in. Not by dladdr, which looks through all of its symbols. */
+struct object {
+    const void *address, *id; /* id: NULL if there is none */
+    const char *path;         /* valid while the object is loaded; "" for the program */
+};
+
+static int holds_address(struct dl_phdr_info *info, size_t size, void *ctx)
 {
-    Dl_info info;
-    return p && dladdr(p, &info) ? info.dli_fbase : NULL;
+    struct object *o = ctx;
+    (void)size;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type == PT_LOAD && (uintptr_t)o->address - info->dlpi_addr - p->p_vaddr < p->p_memsz) {
+            o->id = info->dlpi_phdr;
+            o->path = info->dlpi_name;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static struct object object_of(const void *address)
+{
+    struct object o = {address, NULL, ""};
+    dl_iterate_phdr(holds_address, &o);
+    return o;
 }
 
 static void *in_object(const char *path, const char *name)
@@ -77,7 +99,7 @@ static void *in_object(const char *path, const char *name)
         return NULL;
     void *f = dlsym(handle, name);
     dlclose(handle);
-    return f && base_of(f) != base_of(names) && f != dlsym(RTLD_DEFAULT, name) ? f : NULL;
+    return f && object_of(f).id != object_of(names).id && f != dlsym(RTLD_DEFAULT, name) ? f : NULL;
 }
 
 /* Paths of all loaded objects, gathered under the linker's lock, opened after it. */
@@ -112,20 +134,22 @@ static void *anywhere(const char *name)
     return f;
 }
 
-static void *find(const char *name, const void *caller)
+static void *find(const char *name, const struct object *caller)
 {
-    Dl_info info;
-    struct link_map *map;
     void *f = dlsym(RTLD_NEXT, name);
-    if (!f && dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP))
-        f = in_object(map->l_name, name);
+    if (!f)
+        f = in_object(caller->path, name);
     return f ? f : anywhere(name);
 }
 
-static bool is_hooked(const char *name)
+/* Whether the caller is itself one of the hooked functions. */
+static bool is_hooked(const void *address)
 {
-    for (unsigned i = 0; name && i < KFIT_HOOK_COUNT; i++)
-        if (!strcmp(name, names[i]))
+    Dl_info info;
+    if (!dladdr(address, &info) || !info.dli_sname)
+        return false;
+    for (unsigned i = 0; i < KFIT_HOOK_COUNT; i++)
+        if (!strcmp(info.dli_sname, names[i]))
             return true;
     return false;
 }
@@ -159,22 +183,21 @@ static void describe(struct kfit_blas *b, const char *path)
     }
 }
 
-static const struct kfit_blas *blas_of(const void *fn, unsigned naming)
+static const struct kfit_blas *blas_of(const struct object *o, unsigned naming)
 {
-    Dl_info info;
-    if (!dladdr(fn, &info))
+    if (!o->id)
         return NULL;
     for (unsigned i = 0; i < KFIT_BLAS_MAX; i++) {
         struct kfit_blas *b = &blases[i];
         uint32_t state = __atomic_load_n(&b->state, __ATOMIC_ACQUIRE);
-        if (state == READY && b->base == info.dli_fbase && b->naming == naming)
+        if (state == READY && b->object == o->id && b->naming == naming)
             return b;
         if (state == EMPTY && __atomic_compare_exchange_n(&b->state, &state, CLAIMED, false, __ATOMIC_ACQUIRE,
                                                           __ATOMIC_RELAXED)) {
             b->index = i;
             b->naming = naming;
-            b->base = info.dli_fbase;
-            describe(b, info.dli_fname);
+            b->object = o->id;
+            describe(b, o->path);
             __atomic_store_n(&b->state, READY, __ATOMIC_RELEASE);
             return b;
         }
@@ -207,11 +230,12 @@ const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller)
     struct kfit_manners manners = kfit_manners_begin();
     const struct kfit_site *result = namings[naming].bits == 64 ? &missing_wide : &missing;
     const void *inside = (const char *)caller - 1; /* the call, not what follows it */
-    void *fn = find(names[hook], inside);
+    struct object from = object_of(inside);
+    void *fn = find(names[hook], &from);
     if (fn) { /* a missing one is not remembered: its library may be loaded yet */
-        Dl_info info;
-        const struct kfit_blas *blas = blas_of(fn, naming);
-        bool inner = dladdr(inside, &info) && info.dli_fbase == base_of(fn) && is_hooked(info.dli_sname);
+        struct object to = object_of(fn);
+        const struct kfit_blas *blas = blas_of(&to, naming);
+        bool inner = from.id == to.id && is_hooked(inside);
         uintptr_t key = kfit_site_key(hook, caller);
         struct kfit_site *s = place(key);
         s->fn = fn;

@@ -23,7 +23,7 @@ struct kfit_blas {
     uint32_t state;       /* EMPTY, CLAIMED, READY */
     unsigned index;       /* its place in the table */
     unsigned naming;      /* row of KFIT_NAMING_LIST */
-    const void *base;     /* load address of the file */
+    const void *object;   /* the loaded file, by its program headers */
     int (*threads)(void); /* NULL: not known */
     struct kfit_generic generic;
 };

@@ -88,7 +88,7 @@ static double run(const struct way *way, const char *program, const char *arg, d
 
 int main(int argc, char **argv)
 {
-    char trace[] = "/tmp/kfit-bench-XXXXXX", trace_env[64], clean[128];
+    char trace[] = "/dev/shm/kfit-bench-XXXXXX", trace_env[64], clean[128];
     if (argc > 1 && !strcmp(argv[1], "child"))
         return child();
     if (!mkdtemp(trace))
