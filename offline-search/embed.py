@@ -1,6 +1,6 @@
 """Turns text files into one C file of arrays, on stdout.
 
-embed.py header FILE      kfit_host_header of gate0.h
+embed.py header FILE      kfit_host_header, kfit_cuda_header: what kernels include
 embed.py seeds FILE ...   kfit_seeds of kfit/candidate.h: name from the file, device from its folder
 """
 import pathlib
@@ -17,9 +17,10 @@ def array(declaration, path):
 
 kind, paths = sys.argv[1], [pathlib.Path(a) for a in sys.argv[2:]]
 if kind == "header":
-    print('#include "gate0.h"\n')
-    array("const char kfit_host_header", paths[0])
-    print("const size_t kfit_host_header_bytes = sizeof kfit_host_header - 1;")
+    name = f"{paths[0].stem}_header"
+    print(f"#include <stddef.h>\n\nextern const char {name}[];\nextern const size_t {name}_bytes;")
+    array(f"const char {name}", paths[0])
+    print(f"const size_t {name}_bytes = sizeof {name} - 1;")
 else:
     print('#include "kfit/candidate.h"\n')
     for i, path in enumerate(paths):

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+extern const char kfit_cuda_header[]; /* made from harness/kfit_cuda.h: all that a candidate can include */
+
 typedef struct _nvrtcProgram *program;
 
 /* X(member, symbol, arguments): https://docs.nvidia.com/cuda/nvrtc/, CUDA 12.0 and newer */
@@ -75,7 +77,8 @@ int main(int argc, char **argv)
         return 2;
     char *source = read_all(stdin);
     program p;
-    if (!source || nvrtc.create(&p, source, "candidate.cu", 0, NULL, NULL))
+    if (!source || nvrtc.create(&p, source, "candidate.cu", 1, (const char *const[]){kfit_cuda_header},
+                                (const char *const[]){"kfit_cuda.h"}))
         return fprintf(stderr, "kfit-nvrtc: cannot take the source\n"), 2;
     int failed = nvrtc.compile(p, argc - 2, (const char *const *)(argv + 2));
     put(2, nvrtc.log_size, nvrtc.log, p, 1);

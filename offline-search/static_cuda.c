@@ -209,8 +209,8 @@ static bool spread(struct taint *t, const char *text, bool *dependent)
         if (any_tainted(t, p, close ? close : p + strlen(p)))
             *dependent = true;
     }
-    if (is_op(op, "st", true) || is_op(op, "bra", true) || is_op(op, "red", true))
-        return false;
+    if (is_op(op, "st", true) || is_op(op, "bra", true) || is_op(op, "red", true) || operands[1] == '[')
+        return false; /* writes no register */
     /* The first operand (or list) is written; setp writes p|q. */
     const char *end = operands + 1 + (operands[1] == '{' ? strcspn(operands + 1, "}") : strcspn(operands + 1, ","));
     bool from = loads(op) || any_tainted(t, end, end + strlen(end)) || (*text == '@' && any_tainted(t, text, op));

@@ -173,6 +173,7 @@ static unsigned dims(const union kfit_key *key, struct kfit_dim out[KFIT_DIMS_MA
         {"LDC", g->ldc},   {"TA", g->ta},   {"TB", g->tb},   {"BETA", g->beta},    {"ALIGN", g->align},
         {"BATCH", batch_of(g)},             {"SA", g->sa},   {"SB", g->sb},        {"SC", g->sc},
         {"BYTES_A", kfit_dtype_bytes(g->type_a)},            {"BYTES_C", kfit_dtype_bytes(g->type_c)},
+        {"TYPE_A", g->type_a},              {"TYPE_B", g->type_b},              {"TYPE_C", g->type_c},
     };
     unsigned n = sizeof all / sizeof *all;
     memcpy(out, all, sizeof all);

@@ -283,7 +283,8 @@ static unsigned grid_make(struct entry grid[GRID], const struct problem *p)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < kfit_seed_count; i++)
-        n = grid_add(grid, n, p, candidates[i], &(struct kfit_choice){0});
+        if (candidates[i])
+            n = grid_add(grid, n, p, candidates[i], &(struct kfit_choice){0});
     for (unsigned first = 0, firsts = n; first < firsts; first++) {
         const struct kfit_knob *knobs;
         unsigned count = kfit_candidate_knobs(grid[first].candidate, &knobs);
@@ -438,7 +439,8 @@ int main(int argc, char **argv)
     }
     candidates = must_have(calloc(kfit_seed_count, sizeof *candidates));
     for (unsigned i = 0; i < kfit_seed_count; i++)
-        must(kfit_candidate_parse(kfit_seeds[i].source, kfit_seeds[i].bytes, &candidates[i], &err));
+        if (strcmp(kfit_seeds[i].device, "host") == 0)
+            must(kfit_candidate_parse(kfit_seeds[i].source, kfit_seeds[i].bytes, &candidates[i], &err));
 
     printf("# %s, core %s, %d thread%s; operands %zu bytes past a cache line; times in ns\n", openblas_get_config(),
            openblas_get_corename(), openblas_get_num_threads(), openblas_get_num_threads() == 1 ? "" : "s",

@@ -1,0 +1,158 @@
+/* The cuda seeds without a GPU: NVRTC compiles them at the corners of their knobs for each architecture, and gate 0 and
+ * the data-oblivious rule have nothing to say. Skipped where there is no NVRTC. */
+#include "kfit_test.h"
+
+#include "kfit/compile.h"
+
+static const char *const archs[] = {"sm_90a", "sm_80"};
+
+/* n x k pairs as in LLM decoding, one odd, one with rows apart */
+static const struct shape {
+    const char *types;
+    int n, k, lda, ldc, beta;
+} shapes[] = {
+    {"bf16,bf16,bf16", 1024, 3072, 3072, 1024, 0}, {"f16,f16,f16", 2880, 1024, 1024, 2880, 1},
+    {"bf16,bf16,f32", 64, 2048, 2048, 64, 0},      {"bf16,bf16,bf16", 1001, 1000, 1024, 1008, 1},
+};
+#define SHAPES (sizeof shapes / sizeof *shapes)
+static const int rows[] = {1, 8, 16, 33};
+
+static void make_key(union kfit_key *key, const struct shape *s, int m)
+{
+    char text[KFIT_KEY_TEXT_MAX];
+    struct kfit_error err = {0};
+    snprintf(text, sizeof text, "gemm/%s/acc=f32/m=%d,n=%d,k=%d/nt/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=%d/align=16", s->types, m,
+             s->n, s->k, s->lda, s->lda, s->ldc, s->beta);
+    CHECK_OK(kfit_key_parse(text, key, &err), err);
+}
+
+static bool legal(const struct kfit_candidate *c, const union kfit_key *key, const struct kfit_choice *choice,
+                  const char *arch)
+{
+    struct kfit_limits limits;
+    struct kfit_plan plan;
+    struct kfit_error err = {0};
+    kfit_cuda_limits(arch, &limits);
+    enum kfit_status s = kfit_candidate_resolve(c, key, choice, &limits, &plan, &err);
+    CHECK_MSG(s == KFIT_OK || s == KFIT_E_REFUSED, "%s: %s", kfit_candidate_name(c), err.text);
+    return s == KFIT_OK;
+}
+
+static void must_compile(const struct kfit_candidate *c, const union kfit_key *key, const struct kfit_choice *choice,
+                         const char *arch)
+{
+    const struct kfit_compile_params params = {.candidate = c, .key = key, .choice = choice, .isa = arch};
+    struct kfit_built built = {0};
+    struct kfit_error err = {0};
+    char text[KFIT_KEY_TEXT_MAX], knobs[512];
+    enum kfit_status s = kfit_compile(&params, &built, &err);
+    if (s == KFIT_E_NOTFOUND && strstr(err.text, "libnvrtc"))
+        SKIP("%s", err.text);
+    kfit_key_format(key, text, sizeof text);
+    kfit_choice_format(c, choice, knobs, sizeof knobs);
+    CHECK_MSG(s == KFIT_OK, "%s %s %s at %s: %s %s %s", kfit_candidate_name(c), knobs, arch, text, err.text, built.code,
+              built.detail);
+    CHECK_MSG(built.data_oblivious, "%s %s %s at %s: not data-oblivious", kfit_candidate_name(c), knobs, arch, text);
+    kfit_built_finish(&built);
+}
+
+/* The cuda seeds one after the other; NULL at the end. */
+static struct kfit_candidate *next_seed(unsigned *i)
+{
+    struct kfit_candidate *c = NULL;
+    struct kfit_error err = {0};
+    while (*i < kfit_seed_count && strcmp(kfit_seeds[*i].device, "cuda"))
+        ++*i;
+    if (*i < kfit_seed_count)
+        CHECK_OK(kfit_candidate_parse(kfit_seeds[*i].source, kfit_seeds[*i].bytes, &c, &err), err);
+    ++*i;
+    return c;
+}
+
+static void draw(const struct kfit_candidate *c, struct kfit_choice *choice)
+{
+    const struct kfit_knob *knobs;
+    *choice = (struct kfit_choice){0};
+    for (unsigned k = 0, n = kfit_candidate_knobs(c, &knobs); k < n; k++)
+        choice->index[k] = (uint8_t)(kfit_test_random() % knobs[k].count);
+}
+
+/* A search tries the first values first. */
+static void first_values_are_legal(void)
+{
+    struct kfit_candidate *c;
+    unsigned seen = 0;
+    for (unsigned i = 0; (c = next_seed(&i)); seen++) {
+        for (unsigned a = 0; a < 2; a++)
+            for (unsigned s = 0; s < SHAPES; s++)
+                for (unsigned m = 0; m < sizeof rows / sizeof *rows; m++) {
+                    union kfit_key key;
+                    make_key(&key, &shapes[s], rows[m]);
+                    CHECK_MSG(legal(c, &key, &(struct kfit_choice){0}, archs[a]), "%s at m=%d n=%d k=%d on %s",
+                              kfit_candidate_name(c), rows[m], shapes[s].n, shapes[s].k, archs[a]);
+                }
+        kfit_candidate_destroy(c);
+    }
+    CHECK(seen > 0);
+}
+
+/* Each knob at its least and its greatest value, the others at their first, or if that is not legal, anywhere. */
+static void corners_compile(void)
+{
+    struct kfit_candidate *c;
+    unsigned at = 0;
+    for (unsigned i = 0; (c = next_seed(&i));) {
+        const struct kfit_knob *knobs;
+        unsigned n = kfit_candidate_knobs(c, &knobs);
+        for (unsigned k = 0; k < n; k++)
+            for (int high = 0; high < 2; high++, at++) {
+                struct kfit_choice choice = {0};
+                union kfit_key key;
+                uint8_t best = 0;
+                for (uint8_t v = 1; v < knobs[k].count; v++)
+                    if ((knobs[k].values[v] > knobs[k].values[best]) == high)
+                        best = v;
+                const char *arch = archs[at / 2 % 2];
+                make_key(&key, &shapes[at % SHAPES], rows[at / 3 % 4]);
+                choice.index[k] = best;
+                for (unsigned tries = 0; !legal(c, &key, &choice, arch) && tries < 20000; tries++) {
+                    if (tries % 2000 == 1999) { /* clusters need sm_90, small shapes have no deep splits ... */
+                        arch = "sm_90a";
+                        make_key(&key, &shapes[kfit_test_random() % SHAPES], rows[kfit_test_random() % 4]);
+                    }
+                    draw(c, &choice);
+                    choice.index[k] = best;
+                }
+                CHECK_MSG(legal(c, &key, &choice, arch), "%s: no legal choice with %s=%lld", kfit_candidate_name(c),
+                          knobs[k].name, (long long)knobs[k].values[best]);
+                must_compile(c, &key, &choice, arch);
+            }
+        kfit_candidate_destroy(c);
+    }
+}
+
+static void many_choices_compile(void)
+{
+    struct kfit_candidate *c;
+    for (unsigned i = 0; (c = next_seed(&i));) {
+        for (unsigned done = 0; done < 200;) {
+            const char *arch = archs[done % 2];
+            struct kfit_choice choice;
+            union kfit_key key;
+            make_key(&key, &shapes[kfit_test_random() % SHAPES], 1 + (int)(kfit_test_random() % 40));
+            draw(c, &choice);
+            if (!legal(c, &key, &choice, arch))
+                continue;
+            must_compile(c, &key, &choice, arch);
+            done++;
+        }
+        kfit_candidate_destroy(c);
+    }
+}
+
+static const struct kfit_test tests[] = {
+    TEST(first_values_are_legal),
+    TEST(corners_compile),
+    TEST_SLOW(many_choices_compile, 900),
+};
+TEST_MAIN(tests)
