@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import subprocess
@@ -202,6 +203,24 @@ class Run(Case):
         p.communicate(timeout=60)
         self.assertEqual(p.returncode, 143)
         self.assertEqual(len(list(pathlib.Path(self.traces).iterdir())), 1)
+
+    def test_ctrl_c_arrives_once(self):
+        pid, tty = pty.fork()
+        if pid == 0:
+            os.chdir(self.dir)
+            script = "trap 'n=x$n' INT; echo ready; i=0; while test $i -lt 30; do sleep 0.01; i=$((i+1)); done; echo =$n=; exit 5"
+            os.execve(KFIT, [KFIT, "run", "--quiet", "--", "sh", "-c", script], self.env)
+        out = b""
+        while b"ready" not in out:
+            out += os.read(tty, 1000)
+        os.write(tty, b"\x03")
+        try:
+            while b"=x" not in out and len(out) < 10000:
+                out += os.read(tty, 1000)
+        except OSError:  # the other side is gone
+            pass
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 5, out)
+        self.assertIn(b"=x=", out)
 
     def test_a_process_that_goes_on_keeps_its_trace(self):
         script = f"(sleep 30 | {FIXTURE} hold '' unit '{key(64)}' 1 0 >{self.dir}/path) & " \
