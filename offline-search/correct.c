@@ -411,7 +411,7 @@ enum kfit_code kfit_case_check_output(const struct kfit_session *s, const struct
         e.mag = more + n;
     }
     enum kfit_code code = kfit_accuracy_add(&a, &e, out, at);
-    if (code == KFIT_CODE_NONE && !kfit_accuracy_accept(&a, &c->generic, terms(s) + calls)) {
+    if (code == KFIT_CODE_NONE && !kfit_accuracy_accept(&a, &c->generic, terms(s) * calls)) {
         code = KFIT_CODE_WRONG_ACCURACY;
         snprintf(at, 64, "rms %.3g, worst %.3g", kfit_accuracy_rms(&a), a.worst);
     }

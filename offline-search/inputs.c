@@ -9,6 +9,7 @@ struct kfit_row {
     double *x; /* standard normal when the distribution gets it */
     int64_t cols, row, rows, special; /* special: a row that this seed singles out */
     unsigned arg, victim; /* victim: the argument that this seed singles out */
+    bool output; /* an output that accumulates: of the size of products */
     enum kfit_dtype type;
     uint64_t *random;
 };
@@ -34,19 +35,25 @@ static void normal(struct kfit_row *r)
     (void)r;
 }
 
+/* An accumulator far larger than what is added to it would cost an honest sum as much as an early spike does. */
+static void scale_all(struct kfit_row *r, double by)
+{
+    scale(r, r->output ? by * by : by);
+}
+
 static void times_10(struct kfit_row *r)
 {
-    scale(r, 10);
+    scale_all(r, 10);
 }
 
 static void times_0_01(struct kfit_row *r)
 {
-    scale(r, 0.01);
+    scale_all(r, 0.01);
 }
 
 static void times_1000(struct kfit_row *r)
 {
-    scale(r, 1000);
+    scale_all(r, 1000);
 }
 
 static void shifted(struct kfit_row *r)
@@ -87,9 +94,8 @@ static void alternating(struct kfit_row *r)
 
 static void late_spike(struct kfit_row *r)
 {
-    r->x[r->cols - 1] *= 1e4;
-    if (r->row == r->rows - 1)
-        scale(r, 100);
+    if (r->arg == r->victim)
+        r->x[r->cols - 1] *= 30;
 }
 
 /* One element of one argument stands out. */
@@ -115,7 +121,8 @@ static void zeros(struct kfit_row *r)
 static void denormal(struct kfit_row *r)
 {
     bool f64 = r->type == KFIT_F64;
-    scale(r, r->arg == r->victim ? (f64 ? 0x1p-1050 : 0x1p-135) : (f64 ? 0x1p80 : 0x1p40));
+    if (!r->output)
+        scale(r, r->arg == r->victim ? (f64 ? 0x1p-1050 : 0x1p-135) : (f64 ? 0x1p80 : 0x1p40));
 }
 
 static void nonfinite(struct kfit_row *r)
@@ -155,7 +162,6 @@ const struct kfit_distribution kfit_distributions[] = {
     {"x10", times_10, false, KFIT_JUDGED_REFERENCE},
     {"heavy", heavy, false, KFIT_JUDGED_REFERENCE},
     {"one_changed", one_changed, false, KFIT_JUDGED_REFERENCE},
-    {"nonfinite", nonfinite, false, KFIT_JUDGED_GENERIC},
     {"mixed_scale", mixed_scale, true, KFIT_JUDGED_REFERENCE},
     {"early_zero", early_zero, true, KFIT_JUDGED_REFERENCE},
     {"late_spike", late_spike, false, KFIT_JUDGED_REFERENCE},
@@ -163,6 +169,7 @@ const struct kfit_distribution kfit_distributions[] = {
     {"shifted", shifted, false, KFIT_JUDGED_REFERENCE},
     {"one_hot", one_hot, false, KFIT_JUDGED_REFERENCE},
     {"negative_rows", negative_rows, false, KFIT_JUDGED_REFERENCE},
+    {"nonfinite", nonfinite, false, KFIT_JUDGED_GENERIC},
     {"zeros", zeros, false, KFIT_JUDGED_REFERENCE},
     {"x0.01", times_0_01, false, KFIT_JUDGED_REFERENCE},
     {"constant", constant, false, KFIT_JUDGED_REFERENCE},
@@ -201,7 +208,7 @@ bool kfit_inputs_fill(const struct kfit_distribution *d, uint64_t seed, const st
             size_t first = (size_t)(s * t->batch_stride + i * t->ld);
             row_random = state ^ 0x2545f4914f6cdd1du;
             fill_normal(row, t->cols, &state);
-            struct kfit_row r = {row, t->cols, i, t->rows, special, arg, victim, t->type, &row_random};
+            struct kfit_row r = {row, t->cols, i, t->rows, special, arg, victim, t->dir != KFIT_IN, t->type, &row_random};
             d->shape(&r);
             for (int64_t j = 0; j < t->cols; j++)
                 if (t->type == KFIT_F64)

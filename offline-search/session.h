@@ -23,7 +23,7 @@ struct kfit_session_params {
 
 struct kfit_session {
     pid_t pid; /* 0: not running */
-    int socket, arena_fd;
+    int socket, arena_fd, schedstat;
     uint8_t *arena;
     size_t arena_bytes;
     struct kfit_runner_control *control;
@@ -62,5 +62,8 @@ void kfit_band_fill(uint8_t *region, size_t from, size_t to);       /* byte i of
 size_t kfit_band_check(const uint8_t *region, size_t from, size_t to); /* first byte that differs, or to */
 
 double kfit_now_ns(void);
+/* Time the runner's own thread spent on a processor so far: the second clock, kept by the kernel, out of reach of the
+ * runner and deaf to whatever else runs here. The runner must be waiting for a command. Negative if there is none. */
+double kfit_session_cpu_ns(const struct kfit_session *s);
 
 #endif

@@ -1,0 +1,23 @@
+/* kfit-candidate 1
+{"op":"gemm", "device":"host", "launches":[{"entry":"kfit_main"}]}
+*/
+/* Reads past the end of an input; what it reads does not matter. */
+static void product(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int m, int n, int k)
+{
+    for (int i = 0; i < m; i++) {
+        for (int j = 0; j < n; j++) {
+            KFIT_TYPE s = KFIT_BETA ? c[i * KFIT_LDC + j] : 0;
+            for (int p = 0; p < k; p++)
+                s += a[i * KFIT_LDA + p] * b[p * KFIT_LDB + j];
+            c[i * KFIT_LDC + j] = s;
+        }
+    }
+}
+
+void kfit_main(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, void *ws)
+{
+    (void)a, (void)b, (void)c, (void)ws;
+    product(a, b, c, KFIT_M, KFIT_N, KFIT_K);
+    volatile const KFIT_TYPE *past = b + (KFIT_K - 1) * KFIT_LDB + KFIT_N;
+    (void)*past;
+}
