@@ -3,8 +3,8 @@
 
 #include "accuracy.h"
 
-#define WORST_FREE 8 /* few terms, one of them large and early: an element may be off by nearly K */
-#define GROSS 0x1p-6 /* of the magnitude: no arithmetic of any precision is this far off */
+#define WORST_FREE 8      /* few terms, one of them large and early: an element may be off by nearly K */
+#define GROSS      0x1p-6 /* of the magnitude: no arithmetic of any precision is this far off */
 
 static double value(const void *p, enum kfit_dtype t, int64_t i)
 {
@@ -24,7 +24,8 @@ static int class_of(double v)
     return isnan(v) ? NOT_A_NUMBER : !isinf(v) ? FINITE : v > 0 ? PLUS_INFINITY : MINUS_INFINITY;
 }
 
-enum kfit_code kfit_accuracy_add(struct kfit_accuracy *a, const struct kfit_expected *e, const void *out, char at[64])
+enum kfit_code kfit_accuracy_add(struct kfit_accuracy *a, const struct kfit_expected *e, const void *out,
+                                 char at[64])
 {
     const struct kfit_tensor *t = e->tensor;
     const double u = kfit_dtype_roundoff(t->type), tiny = t->type == KFIT_F64 ? 0x1p-1074 : 0x1p-149;
@@ -85,7 +86,8 @@ static bool within(const struct kfit_accuracy *a, double bound)
     return kfit_accuracy_rms(a) <= bound && (a->worst <= 4 * bound || a->worst <= WORST_FREE);
 }
 
-bool kfit_accuracy_accept(const struct kfit_accuracy *a, const struct kfit_accuracy *generic, int64_t reduction)
+bool kfit_accuracy_accept(const struct kfit_accuracy *a, const struct kfit_accuracy *generic,
+                          int64_t reduction)
 {
     double bound = absolute_bound(reduction), relative = 1.5 * kfit_accuracy_rms(generic);
     return within(a, relative > bound ? relative : bound);

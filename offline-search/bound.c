@@ -5,13 +5,13 @@
 #include "kfit/op.h"
 #include "session.h"
 
-#define ROUNDS 6      /* the best of */
+#define ROUNDS   6 /* the best of */
 #define ROUND_NS 5e5
 
 static volatile double sink;
 
 /* One read and one multiply-add loop per vector width. 16 accumulators cover the latency of two units. */
-#define DEFINE(isa, target_isa, V, load, add, VS, VD, fma_s, fma_d, set_s, set_d, bytes)          \
+#define DEFINE(isa, target_isa, V, load, add, VS, VD, fma_s, fma_d, set_s, set_d, bytes)                     \
     __attribute__((target(target_isa))) static double read_##isa(const char *p, size_t n)                    \
     {                                                                                                        \
         V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};                                                            \
@@ -35,11 +35,9 @@ static volatile double sink;
         VS xs = set_s(0.5f);                                                                                 \
         VD xd = set_d(0.5);                                                                                  \
         for (unsigned l = 0; l < loops && !f64; l++)                                                         \
-            _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++)                                                                     \
-                s[i] = fma_s(s[i], xs, xs);                                                                  \
+            _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) s[i] = fma_s(s[i], xs, xs);                \
         for (unsigned l = 0; l < loops && f64; l++)                                                          \
-            _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++)                                                                     \
-                d[i] = fma_d(d[i], xd, xd);                                                                  \
+            _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) d[i] = fma_d(d[i], xd, xd);                \
         double sum = 0;                                                                                      \
         for (int i = 0; i < 16; i++)                                                                         \
             sum += ((const float *)&s[i])[0] + ((const double *)&d[i])[0];                                   \
@@ -47,11 +45,11 @@ static volatile double sink;
     }
 #define MULADD_PS(a, b, c) _mm_add_ps(_mm_mul_ps(a, b), c)
 #define MULADD_PD(a, b, c) _mm_add_pd(_mm_mul_pd(a, b), c)
-#define LOAD512(p) _mm512_loadu_pd(p)
-DEFINE(sse2, "sse2", __m128d, _mm_loadu_pd, _mm_add_pd, __m128, __m128d, MULADD_PS, MULADD_PD, _mm_set1_ps, _mm_set1_pd,
-       16)
-DEFINE(avx2, "avx2,fma", __m256d, _mm256_loadu_pd, _mm256_add_pd, __m256, __m256d, _mm256_fmadd_ps, _mm256_fmadd_pd,
-       _mm256_set1_ps, _mm256_set1_pd, 32)
+#define LOAD512(p)         _mm512_loadu_pd(p)
+DEFINE(sse2, "sse2", __m128d, _mm_loadu_pd, _mm_add_pd, __m128, __m128d, MULADD_PS, MULADD_PD, _mm_set1_ps,
+       _mm_set1_pd, 16)
+DEFINE(avx2, "avx2,fma", __m256d, _mm256_loadu_pd, _mm256_add_pd, __m256, __m256d, _mm256_fmadd_ps,
+       _mm256_fmadd_pd, _mm256_set1_ps, _mm256_set1_pd, 32)
 DEFINE(avx512, "avx512f", __m512d, LOAD512, _mm512_add_pd, __m512, __m512d, _mm512_fmadd_ps, _mm512_fmadd_pd,
        _mm512_set1_ps, _mm512_set1_pd, 64)
 
@@ -64,7 +62,9 @@ static const struct level {
 static unsigned best_level(void)
 {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") ? 0 : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 2;
+    return __builtin_cpu_supports("avx512f")                                 ? 0
+           : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1
+                                                                             : 2;
 }
 
 bool kfit_ceilings_measure(struct kfit_ceilings *c)
@@ -97,7 +97,8 @@ bool kfit_ceilings_measure(struct kfit_ceilings *c)
                 const unsigned loops = 4000;
                 double start = kfit_now_ns();
                 sink = levels[l].flops(f64, loops);
-                double rate = 2.0 * 16 * loops * (levels[l].vector_bytes / (f64 ? 8 : 4)) / (kfit_now_ns() - start);
+                double rate =
+                    2.0 * 16 * loops * (levels[l].vector_bytes / (f64 ? 8 : 4)) / (kfit_now_ns() - start);
                 c->flops_per_ns[f64] = rate > c->flops_per_ns[f64] ? rate : c->flops_per_ns[f64];
             }
         }

@@ -18,8 +18,8 @@ struct kfit_ceilings {
 /* Takes about 0.1 s. False: out of memory. */
 bool kfit_ceilings_measure(struct kfit_ceilings *c);
 
-/* max(compulsory bytes / read bandwidth at that size, FLOPs / peak). Compulsory traffic and definition FLOPs are
- * the op's own (kfit_op.bytes, kfit_op.flops). */
+/* max(compulsory bytes / read bandwidth at that size, FLOPs / peak). Compulsory traffic and definition FLOPs
+ * are the op's own (kfit_op.bytes, kfit_op.flops). */
 double kfit_bound_ns(const struct kfit_ceilings *c, const union kfit_key *key);
 
 #endif

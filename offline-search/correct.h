@@ -1,4 +1,5 @@
-/* correct.h - gates 1 and 2: the outputs of an image against float64, its manners against bands and poison. */
+/* correct.h - gates 1 and 2: the outputs of an image against float64, its manners against bands and poison.
+ */
 #ifndef KFIT_CORRECT_H
 #define KFIT_CORRECT_H
 
@@ -28,16 +29,17 @@ enum kfit_status kfit_cases_make(struct kfit_cases *c, const union kfit_key *key
                                  struct kfit_error *err);
 void kfit_cases_finish(struct kfit_cases *c);
 
-/* Runs all cases and, with later, the long run on the first one. The result's code, distribution, errors and place
- * are filled; KFIT_OK also when the image is refused. generic: KFIT_RUN_GEMM or KFIT_RUN_GEMV. */
-enum kfit_status kfit_correct(struct kfit_session *s, struct kfit_cases *c, enum kfit_who who, enum kfit_who generic,
-                              bool later, struct kfit_gate_result *result, struct kfit_error *err);
+/* Runs all cases and, with later, the long run on the first one. The result's code, distribution, errors and
+ * place are filled; KFIT_OK also when the image is refused. generic: KFIT_RUN_GEMM or KFIT_RUN_GEMV. */
+enum kfit_status kfit_correct(struct kfit_session *s, struct kfit_cases *c, enum kfit_who who,
+                              enum kfit_who generic, bool later, struct kfit_gate_result *result,
+                              struct kfit_error *err);
 
 /* Puts the inputs of a case at the present placement, with bands around; the output as it is before a call
  * (poison 0: NaN, 1: 2^100), here and in the restore region. */
 void kfit_case_load(struct kfit_session *s, const struct kfit_case *c, unsigned poison);
 /* Checks one output of `calls` accumulated calls (1 unless the output is INOUT) of a case. */
-enum kfit_code kfit_case_check_output(const struct kfit_session *s, const struct kfit_case *c, const uint8_t *out,
-                                      unsigned calls, char at[64]);
+enum kfit_code kfit_case_check_output(const struct kfit_session *s, const struct kfit_case *c,
+                                      const uint8_t *out, unsigned calls, char at[64]);
 
 #endif

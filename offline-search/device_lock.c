@@ -18,8 +18,10 @@ static int open_in(const char *dir, mode_t dir_mode, mode_t mode, const char *de
     if (!mkdir(dir, dir_mode))
         (void)!chmod(dir, dir_mode); /* past the umask: other users take the same lock */
     snprintf(path, sizeof path, "%s/%s.lock", dir, device);
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW); /* sticky directories refuse O_CREAT on others' files */
-    if (fd < 0 && errno == ENOENT && (fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode)) >= 0)
+    int fd =
+        open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW); /* sticky directories refuse O_CREAT on others' files */
+    if (fd < 0 && errno == ENOENT &&
+        (fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode)) >= 0)
         (void)!fchmod(fd, mode);
     return fd;
 }
@@ -53,20 +55,22 @@ static enum kfit_status busy(int fd, const char *device, struct kfit_error *err)
             name[strcspn(name, "\n")] = '\0';
         fclose(f);
     }
-    return kfit_fail(err, KFIT_E_BUSY, "device %s is being measured by process %d (%s); wait for it or stop it", device,
+    return kfit_fail(err, KFIT_E_BUSY,
+                     "device %s is being measured by process %d (%s); wait for it or stop it", device,
                      (int)who.l_pid, name[0] ? name : "unknown");
 }
 
-enum kfit_status kfit_device_lock(const char *device, int *fd, struct kfit_error *err)
+enum kfit_status kfit_device_lock(const char *device, const char *dir, int *fd, struct kfit_error *err)
 {
     if (__atomic_exchange_n(&held_here, true, __ATOMIC_ACQUIRE))
         return kfit_fail(err, KFIT_E_BUSY, "device %s is being measured by this very process (%d)", device,
                          (int)getpid());
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     enum kfit_status st = KFIT_OK;
-    *fd = open_lock(device);
+    *fd = dir ? open_in(dir, 0700, 0600, device) : open_lock(device);
     if (*fd < 0)
-        st = kfit_fail(err, KFIT_E_IO, "no place for the lock of device %s: /run/lock/kfit, $XDG_RUNTIME_DIR and /tmp: %s",
+        st = kfit_fail(err, KFIT_E_IO,
+                       "no place for the lock of device %s: /run/lock/kfit, $XDG_RUNTIME_DIR and /tmp: %s",
                        device, strerror(errno));
     else if (fcntl(*fd, F_SETLK, &lock)) {
         st = errno == EACCES || errno == EAGAIN

@@ -5,23 +5,24 @@
 
 #include "fast.h"
 
-#define BATCH_NS 3e5      /* a batch is at least this long, so that the clock's own cost does not show */
-#define BRIEF_PAIRS 6u
-#define COLD_PAIRS 6u
-#define OUTER_PAIRS 3u    /* pairs in a command that only the outer clock times */
+#define BATCH_NS     3e5 /* a batch is at least this long, so that the clock's own cost does not show */
+#define BRIEF_PAIRS  6u
+#define COLD_PAIRS   6u
+#define OUTER_PAIRS  3u /* pairs in a command that only the outer clock times */
 #define OUTER_ROUNDS 5u
-#define OUTER_TRIES 3u
-#define NOISY_TRIES 3u
-#define CLOCKS_APART 1.15 /* outer time of a command over the sum of what the runner says it took, at best */
-#define OVERHEAD_NS 2e4   /* what a command costs the runner besides */
+#define OUTER_TRIES  3u
+#define NOISY_TRIES  3u
+#define CLOCKS_APART 1.15 /* outer time of a command over the sum of what the runner says it took, at best   \
+                           */
+#define OVERHEAD_NS  2e4  /* what a command costs the runner besides */
 #define RATIOS_APART 0.90 /* gain by the outer clock over gain by the inner one */
 
 struct bench {
     struct kfit_session *s;
     const struct kfit_case *inputs; /* NULL: what was timed cannot be checked (cold) */
     enum kfit_who incumbent;
-    uint32_t reps[4];       /* calls per batch, by who */
-    double call_ns[4];      /* rough time of a call, by who */
+    uint32_t reps[4];  /* calls per batch, by who */
+    double call_ns[4]; /* rough time of a call, by who */
     uint64_t random;
     double outer_over_inner; /* least seen where the candidate ran */
     bool impossible;         /* the runner says that more time passed than did */
@@ -48,9 +49,10 @@ size_t kfit_cold_bytes(void)
     return twice < 256ul << 20 ? twice : 256ul << 20;
 }
 
-/* One command. An image that fails while timed: the candidate is refused; a winner that does is our trouble. */
-static enum kfit_status command(struct bench *b, enum kfit_runner_command what, double limit_ns, double *outer_ns,
-                                struct kfit_error *err)
+/* One command. An image that fails while timed: the candidate is refused; a winner that does is our trouble.
+ */
+static enum kfit_status command(struct bench *b, enum kfit_runner_command what, double limit_ns,
+                                double *outer_ns, struct kfit_error *err)
 {
     enum kfit_code code;
     char at[64];
@@ -58,7 +60,8 @@ static enum kfit_status command(struct bench *b, enum kfit_runner_command what, 
     if (st != KFIT_OK || !code)
         return st;
     if (b->s->control->running == 1 + KFIT_RUN_INCUMBENT)
-        return kfit_fail(err, KFIT_E_CRASH, "judge: the present winner failed while timed (%s, %s); disable it",
+        return kfit_fail(err, KFIT_E_CRASH,
+                         "judge: the present winner failed while timed (%s, %s); disable it",
                          kfit_code_str(code), at);
     b->code = code;
     memcpy(b->at, at, sizeof b->at);
@@ -81,7 +84,8 @@ static void check_snapshots(struct bench *b, unsigned n)
     const struct kfit_runner_pairs *p = &b->s->control->pairs;
     char where[64];
     for (unsigned i = 0; i < KFIT_RUNNER_SNAPSHOTS && p->snapshot[i] < n && !b->code; i++) {
-        if (!kfit_case_check_output(b->s, b->inputs, kfit_session_snapshot(b->s, i), b->reps[KFIT_RUN_CANDIDATE], where))
+        if (!kfit_case_check_output(b->s, b->inputs, kfit_session_snapshot(b->s, i),
+                                    b->reps[KFIT_RUN_CANDIDATE], where))
             continue;
         b->code = KFIT_CODE_WRONG_LATER;
         snprintf(b->at, sizeof b->at, "while timed: %.48s", where);
@@ -95,11 +99,12 @@ static int ascending(const void *a, const void *b)
 }
 
 /* n pairs of x and y in random order; ns[side][i] per call. */
-static enum kfit_status time_pairs(struct bench *b, enum kfit_who x, enum kfit_who y, unsigned n, double *const ns[2],
-                                   double *outer_ns, struct kfit_error *err)
+static enum kfit_status time_pairs(struct bench *b, enum kfit_who x, enum kfit_who y, unsigned n,
+                                   double *const ns[2], double *outer_ns, struct kfit_error *err)
 {
     struct kfit_runner_pairs *p = &b->s->control->pairs;
-    double wall, inner = 0, cpu_before = kfit_session_cpu_ns(b->s), expected = (b->call_ns[x] * b->reps[x] + b->call_ns[y] * b->reps[y]) * n;
+    double wall, inner = 0, cpu_before = kfit_session_cpu_ns(b->s),
+                 expected = (b->call_ns[x] * b->reps[x] + b->call_ns[y] * b->reps[y]) * n;
     *p = (struct kfit_runner_pairs){.who = {x, y}, .reps = {b->reps[x], b->reps[y]}, .n = n};
     for (unsigned i = 0; i < n; i++)
         p->first[i] = kfit_random(&b->random) >> 63;
@@ -160,8 +165,8 @@ static enum kfit_status calibrate(struct bench *b, enum kfit_who who, struct kfi
 }
 
 /* The faster of two, by a few pairs; both must be calibrated. */
-static enum kfit_status faster(struct bench *b, enum kfit_who x, enum kfit_who y, enum kfit_who *best, double *ns_x,
-                               struct kfit_error *err)
+static enum kfit_status faster(struct bench *b, enum kfit_who x, enum kfit_who y, enum kfit_who *best,
+                               double *ns_x, struct kfit_error *err)
 {
     double t[2][BRIEF_PAIRS], *const ns[2] = {t[0], t[1]};
     enum kfit_status st = time_pairs(b, x, y, BRIEF_PAIRS, ns, NULL, err);
@@ -172,14 +177,16 @@ static enum kfit_status faster(struct bench *b, enum kfit_who x, enum kfit_who y
     return KFIT_OK;
 }
 
-static enum kfit_status source(void *ctx, bool against_itself, unsigned n, double *const ns[2], struct kfit_error *err)
+static enum kfit_status source(void *ctx, bool against_itself, unsigned n, double *const ns[2],
+                               struct kfit_error *err)
 {
     struct bench *b = ctx;
     return time_pairs(b, b->incumbent, against_itself ? b->incumbent : KFIT_RUN_CANDIDATE, n, ns, NULL, err);
 }
 
 /* The same gain, seen from outside: commands that run one side only, in turn, best of each. */
-static enum kfit_status outer_ratio(struct bench *b, double call_ns, struct kfit_timing *t, struct kfit_error *err)
+static enum kfit_status outer_ratio(struct bench *b, double call_ns, struct kfit_timing *t,
+                                    struct kfit_error *err)
 {
     double best[2] = {1e300, 1e300}, spare[2][OUTER_PAIRS], *const ns[2] = {spare[0], spare[1]}, outer;
     for (unsigned i = 0; i < OUTER_ROUNDS; i++) {
@@ -193,7 +200,10 @@ static enum kfit_status outer_ratio(struct bench *b, double call_ns, struct kfit
         }
     }
     best[1] += call_ns;
-    *t = (struct kfit_timing){.mode = "warm", .clock = "outer", .n = OUTER_ROUNDS, .ns_incumbent = best[0],
+    *t = (struct kfit_timing){.mode = "warm",
+                              .clock = "outer",
+                              .n = OUTER_ROUNDS,
+                              .ns_incumbent = best[0],
                               .ns_candidate = best[1]};
     t->ratio = t->lo = t->hi = best[0] / best[1];
     return KFIT_OK;
@@ -231,8 +241,8 @@ static enum kfit_status cold(struct bench *b, double call_ns, struct kfit_timing
     return KFIT_OK;
 }
 
-static enum kfit_status begin(struct bench *b, struct kfit_session *s, const struct kfit_case *inputs, uint64_t seed,
-                              struct kfit_error *err)
+static enum kfit_status begin(struct bench *b, struct kfit_session *s, const struct kfit_case *inputs,
+                              uint64_t seed, struct kfit_error *err)
 {
     *b = (struct bench){.s = s, .inputs = inputs, .random = seed, .outer_over_inner = 1e9};
     kfit_session_place(s, KFIT_PLACE_MIDDLE);
@@ -240,8 +250,8 @@ static enum kfit_status begin(struct bench *b, struct kfit_session *s, const str
     return fill(b, 1, err);
 }
 
-enum kfit_status kfit_fast_generic(struct kfit_session *s, const struct kfit_case *inputs, enum kfit_who *generic,
-                                   double *ns, struct kfit_error *err)
+enum kfit_status kfit_fast_generic(struct kfit_session *s, const struct kfit_case *inputs,
+                                   enum kfit_who *generic, double *ns, struct kfit_error *err)
 {
     struct bench b;
     double unused;
@@ -260,7 +270,8 @@ enum kfit_status kfit_fast_generic(struct kfit_session *s, const struct kfit_cas
     return st;
 }
 
-enum kfit_status kfit_fast(const struct kfit_fast_params *p, struct kfit_fast_result *r, struct kfit_error *err)
+enum kfit_status kfit_fast(const struct kfit_fast_params *p, struct kfit_fast_result *r,
+                           struct kfit_error *err)
 {
     struct bench b;
     struct kfit_timing_decision d;
@@ -282,7 +293,8 @@ enum kfit_status kfit_fast(const struct kfit_fast_params *p, struct kfit_fast_re
         goto out;
 
     /* entering an image in the runner costs something too: only what dispatch costs beyond that is added */
-    double call_ns = p->call_ns > p->session->control->enter_ns ? p->call_ns - p->session->control->enter_ns : 0;
+    double call_ns =
+        p->call_ns > p->session->control->enter_ns ? p->call_ns - p->session->control->enter_ns : 0;
     const struct kfit_decision_params how = {.source = source,
                                              .ctx = &b,
                                              .call_ns = call_ns,
@@ -297,12 +309,15 @@ enum kfit_status kfit_fast(const struct kfit_fast_params *p, struct kfit_fast_re
         if (d.code != KFIT_CODE_TIMING_NOISE) /* else something else was running: it may be gone */
             break;
     }
-    *warm = (struct kfit_timing){"warm", "inner", d.pairs, d.ratio.mid, d.ratio.lo, d.ratio.hi, d.ns_candidate,
-                                 d.ns_incumbent, b.incumbent == p->generic ? d.ns_incumbent : ns_generic};
+    *warm = (struct kfit_timing){
+        "warm",         "inner",        d.pairs,
+        d.ratio.mid,    d.ratio.lo,     d.ratio.hi,
+        d.ns_candidate, d.ns_incumbent, b.incumbent == p->generic ? d.ns_incumbent : ns_generic};
     r->timings = 1;
     r->noise = d.noise;
     b.code = p->brief ? KFIT_CODE_NONE : d.code;
-    snprintf(b.at, sizeof b.at, "%.4f [%.4f, %.4f], threshold %.4f", d.ratio.mid, d.ratio.lo, d.ratio.hi, d.threshold);
+    snprintf(b.at, sizeof b.at, "%.4f [%.4f, %.4f], threshold %.4f", d.ratio.mid, d.ratio.lo, d.ratio.hi,
+             d.threshold);
     if (p->brief || b.code)
         goto out;
     b.at[0] = '\0';

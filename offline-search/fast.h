@@ -28,8 +28,8 @@ enum kfit_status kfit_fast(const struct kfit_fast_params *params, struct kfit_fa
                            struct kfit_error *err);
 
 /* Which form of the generic a program calls, as the faster one, and its median time. */
-enum kfit_status kfit_fast_generic(struct kfit_session *s, const struct kfit_case *inputs, enum kfit_who *generic,
-                                   double *ns, struct kfit_error *err);
+enum kfit_status kfit_fast_generic(struct kfit_session *s, const struct kfit_case *inputs,
+                                   enum kfit_who *generic, double *ns, struct kfit_error *err);
 
 double kfit_timer_step_ns(void);
 size_t kfit_cold_bytes(void); /* min(twice the last-level cache, 256 MB) */

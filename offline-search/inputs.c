@@ -6,10 +6,10 @@
 #include "session.h"
 
 struct kfit_row {
-    double *x; /* standard normal when the distribution gets it */
+    double *x;                        /* standard normal when the distribution gets it */
     int64_t cols, row, rows, special; /* special: a row that this seed singles out */
-    unsigned arg, victim; /* victim: the argument that this seed singles out */
-    bool output; /* an output that accumulates: of the size of products */
+    unsigned arg, victim;             /* victim: the argument that this seed singles out */
+    bool output;                      /* an output that accumulates: of the size of products */
     enum kfit_dtype type;
     uint64_t *random;
 };
@@ -35,7 +35,8 @@ static void normal(struct kfit_row *r)
     (void)r;
 }
 
-/* An accumulator far larger than what is added to it would cost an honest sum as much as an early spike does. */
+/* An accumulator far larger than what is added to it would cost an honest sum as much as an early spike does.
+ */
 static void scale_all(struct kfit_row *r, double by)
 {
     scale(r, r->output ? by * by : by);
@@ -62,8 +63,9 @@ static void shifted(struct kfit_row *r)
         r->x[j] += 1;
 }
 
-/* Slowly falling tails, as activations have: a few elements many times the rest. Not so many that one early term
- * outweighs its whole sum: rounding what follows then costs an honest sequential sum 0.4 sqrt(K) and more. */
+/* Slowly falling tails, as activations have: a few elements many times the rest. Not so many that one early
+ * term outweighs its whole sum: rounding what follows then costs an honest sequential sum 0.4 sqrt(K) and
+ * more. */
 static void heavy(struct kfit_row *r)
 {
     for (int64_t j = 0; j < r->cols; j++)
@@ -193,11 +195,12 @@ static void fill_normal(double *x, int64_t n, uint64_t *state)
 
 enum { CHUNK = 1024 };
 
-bool kfit_inputs_fill(const struct kfit_distribution *d, uint64_t seed, const struct kfit_tensor *t, unsigned arg,
-                      unsigned nargs, void *out)
+bool kfit_inputs_fill(const struct kfit_distribution *d, uint64_t seed, const struct kfit_tensor *t,
+                      unsigned arg, unsigned nargs, void *out)
 {
     uint64_t pick = seed ^ 0x5eed, state = seed + 0x1000003 * (arg + 1), row_random;
-    unsigned victim = (unsigned)(kfit_random(&pick) % (nargs > 1 ? nargs - 1 : 1)); /* an input, not the output */
+    unsigned victim =
+        (unsigned)(kfit_random(&pick) % (nargs > 1 ? nargs - 1 : 1)); /* an input, not the output */
     int64_t special = below(&pick, t->rows);
     double *row = malloc((size_t)t->cols * sizeof *row);
     if (!row)
@@ -208,7 +211,8 @@ bool kfit_inputs_fill(const struct kfit_distribution *d, uint64_t seed, const st
             size_t first = (size_t)(s * t->batch_stride + i * t->ld);
             row_random = state ^ 0x2545f4914f6cdd1du;
             fill_normal(row, t->cols, &state);
-            struct kfit_row r = {row, t->cols, i, t->rows, special, arg, victim, t->dir != KFIT_IN, t->type, &row_random};
+            struct kfit_row r = {row,    t->cols,           i,       t->rows,    special, arg,
+                                 victim, t->dir != KFIT_IN, t->type, &row_random};
             d->shape(&r);
             for (int64_t j = 0; j < t->cols; j++)
                 if (t->type == KFIT_F64)

@@ -4,7 +4,10 @@
 
 #include "kfit/op.h"
 
-enum kfit_judged { KFIT_JUDGED_REFERENCE, KFIT_JUDGED_GENERIC }; /* by the float64 value; by what the generic did */
+enum kfit_judged {
+    KFIT_JUDGED_REFERENCE,
+    KFIT_JUDGED_GENERIC
+}; /* by the float64 value; by what the generic did */
 
 struct kfit_row; /* one row of one argument, see inputs.c */
 
@@ -21,7 +24,7 @@ extern const unsigned kfit_distribution_count;
 
 /* Fills the kfit_tensor_bytes(t) bytes of argument arg of nargs; what lies between rows gets the band pattern
  * (kfit_band_fill). The same call gives the same bytes. False: out of memory. */
-bool kfit_inputs_fill(const struct kfit_distribution *d, uint64_t seed, const struct kfit_tensor *t, unsigned arg,
-                      unsigned nargs, void *out);
+bool kfit_inputs_fill(const struct kfit_distribution *d, uint64_t seed, const struct kfit_tensor *t,
+                      unsigned arg, unsigned nargs, void *out);
 
 #endif

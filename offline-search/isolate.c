@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <seccomp.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
@@ -18,6 +19,9 @@ static const struct {
     {SCMP_SYS(clock_gettime), -1},
     {SCMP_SYS(clock_nanosleep), -1},
     {SCMP_SYS(madvise), -1},
+    {SCMP_SYS(munmap), -1},
+    {SCMP_SYS(brk), -1},
+    {SCMP_SYS(mbind), -1}, /* ... and bind new buffers to a node */
     {SCMP_SYS(restart_syscall), -1},
     {SCMP_SYS(exit), -1},
     {SCMP_SYS(exit_group), -1},
@@ -42,6 +46,13 @@ const char *kfit_isolate(void)
                              SCMP_A0(SCMP_CMP_EQ, any ? 0 : (scmp_datum_t)allowed[i].fd, 0)))
             problem = "seccomp_rule_add";
     }
+    /* one more BLAS buffer when two threads meet: anonymous memory, never executable */
+    if (!problem &&
+        seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 3,
+                         SCMP_A2(SCMP_CMP_EQ, PROT_READ | PROT_WRITE, 0),
+                         SCMP_A3(SCMP_CMP_MASKED_EQ, MAP_SHARED | MAP_FIXED | MAP_ANONYMOUS, MAP_ANONYMOUS),
+                         SCMP_A4(SCMP_CMP_MASKED_EQ, UINT32_MAX, UINT32_MAX)))
+        problem = "seccomp_rule_add";
     if (!problem && seccomp_load(filter))
         problem = "seccomp_load";
     seccomp_release(filter);

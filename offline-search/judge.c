@@ -66,7 +66,8 @@ static enum kfit_status find_runner(const char *given, char out[512], struct kfi
                      strerror(errno));
 }
 
-enum kfit_status kfit_judge_create(const struct kfit_judge_params *p, struct kfit_judge **out, struct kfit_error *err)
+enum kfit_status kfit_judge_create(const struct kfit_judge_params *p, struct kfit_judge **out,
+                                   struct kfit_error *err)
 {
     char threads[16];
     *out = NULL;
@@ -85,13 +86,13 @@ enum kfit_status kfit_judge_create(const struct kfit_judge_params *p, struct kfi
         j->threads = atoi(threads);
     enum kfit_status st = find_runner(p->runner, j->runner, err);
     if (st == KFIT_OK)
-        st = kfit_device_lock("host", &j->lock, err);
+        st = kfit_device_lock("host", p->lock_dir, &j->lock, err);
     if (st != KFIT_OK) {
         free(j);
         return st;
     }
-    kfit_logf(&j->log, KFIT_LOG_INFO, "judge: generic %s with %d threads, seed %llu", j->generic.path, j->threads,
-              (unsigned long long)j->seed);
+    kfit_logf(&j->log, KFIT_LOG_INFO, "judge: generic %s with %d threads, seed %llu", j->generic.path,
+              j->threads, (unsigned long long)j->seed);
     *out = j;
     return KFIT_OK;
 }
@@ -113,9 +114,10 @@ static enum kfit_status check_key(const union kfit_key *key, struct kfit_error *
     const struct kfit_gemm_key *g = &key->gemm;
     if (st != KFIT_OK)
         return st;
-    if (g->op != KFIT_OP_GEMM || g->len != KFIT_GEMM_KEY_BYTES || g->type_a != g->type_c || g->type_b != g->type_c ||
-        g->type_acc != g->type_c || (g->type_c != KFIT_F32 && g->type_c != KFIT_F64) ||
-        g->alpha == KFIT_SCALAR_OTHER || g->beta == KFIT_SCALAR_OTHER)
+    if (g->op != KFIT_OP_GEMM || g->len != KFIT_GEMM_KEY_BYTES || g->type_a != g->type_c ||
+        g->type_b != g->type_c || g->type_acc != g->type_c ||
+        (g->type_c != KFIT_F32 && g->type_c != KFIT_F64) || g->alpha == KFIT_SCALAR_OTHER ||
+        g->beta == KFIT_SCALAR_OTHER)
         return kfit_fail(err, KFIT_E_UNSUPPORTED,
                          "judge: the host device judges plain gemm in f32 or f64 with alpha and beta 0 or 1");
     return KFIT_OK;
@@ -150,7 +152,8 @@ static enum kfit_status start(struct trial *t, struct kfit_error *err)
 
 static enum kfit_status gate_correct(struct trial *t, struct kfit_gate_result *g, struct kfit_error *err)
 {
-    enum kfit_status st = kfit_correct(&t->session, &t->j->cases, KFIT_RUN_CANDIDATE, t->generic, true, g, err);
+    enum kfit_status st =
+        kfit_correct(&t->session, &t->j->cases, KFIT_RUN_CANDIDATE, t->generic, true, g, err);
     t->r->deterministic = st == KFIT_OK && g->ok;
     return st;
 }
@@ -233,8 +236,8 @@ static enum kfit_status gate_repeat(struct trial *t, struct kfit_gate_result *g,
     if (st == KFIT_OK && !wrong)
         st = time_it(t, &cases.cases[0], false, true, g, err);
     if (g->code)
-        snprintf(t->r->detail, sizeof t->r->detail, "%s the second time: %s", wrong ? "wrong" : kfit_code_str(g->code),
-                 g->at);
+        snprintf(t->r->detail, sizeof t->r->detail, "%s the second time: %s",
+                 wrong ? "wrong" : kfit_code_str(g->code), g->at);
     if (g->code && g->code != KFIT_CODE_GENERIC_WRONG)
         g->code = KFIT_CODE_REPEAT_FAILED;
     g->distribution[0] = '\0';
@@ -248,8 +251,9 @@ static const struct gate {
     enum kfit_status (*run)(struct trial *, struct kfit_gate_result *, struct kfit_error *);
     bool screen, full; /* part of a screening, of a full evaluation */
 } gates[] = {
-    {"correct", gate_correct, true, true}, {"screen", gate_screen, true, false}, {"hidden", gate_hidden, false, true},
-    {"fast", gate_fast, false, true},      {"bound", gate_bound, false, true},   {"repeat", gate_repeat, false, true},
+    {"correct", gate_correct, true, true}, {"screen", gate_screen, true, false},
+    {"hidden", gate_hidden, false, true},  {"fast", gate_fast, false, true},
+    {"bound", gate_bound, false, true},    {"repeat", gate_repeat, false, true},
 };
 
 /* ---- verdict ---- */
@@ -270,8 +274,8 @@ static enum kfit_verdict verdict_of(const struct kfit_receipt *r, enum kfit_code
     }
 }
 
-enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_job *job, struct kfit_receipt *r,
-                                struct kfit_error *err)
+enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_job *job,
+                                struct kfit_receipt *r, struct kfit_error *err)
 {
     struct trial t = {.j = j, .job = job, .r = r};
     double begun = kfit_now_ns();
@@ -306,15 +310,17 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
         snprintf(g->name, sizeof g->name, "%s", gates[i].name);
         double gate_begun = kfit_now_ns();
         st = gates[i].run(&t, g, err);
-        kfit_logf(&j->log, KFIT_LOG_DEBUG, "judge: gate %s: %s%s in %.0f ms", g->name, g->ok ? "passed" : "not passed ",
-                  kfit_code_str(g->code), (kfit_now_ns() - gate_begun) / 1e6);
+        kfit_logf(&j->log, KFIT_LOG_DEBUG, "judge: gate %s: %s%s in %.0f ms", g->name,
+                  g->ok ? "passed" : "not passed ", kfit_code_str(g->code),
+                  (kfit_now_ns() - gate_begun) / 1e6);
         r->gate_count += st == KFIT_OK;
         if (st == KFIT_OK && !g->ok) {
             stopped = true;
             r->code = g->code;
             r->verdict = verdict_of(r, g->code);
             if (!r->detail[0] && g->code != KFIT_CODE_HIDDEN_WRONG)
-                snprintf(r->detail, sizeof r->detail, "%s%s%s", g->distribution, g->distribution[0] ? ": " : "", g->at);
+                snprintf(r->detail, sizeof r->detail, "%s%s%s", g->distribution,
+                         g->distribution[0] ? ": " : "", g->at);
         }
     }
     if (st == KFIT_OK && !stopped)
@@ -340,7 +346,8 @@ enum kfit_status kfit_judge_time_generic(struct kfit_judge *j, const union kfit_
     return st;
 }
 
-enum kfit_status kfit_judge_bound(struct kfit_judge *j, const union kfit_key *key, double *ns, struct kfit_error *err)
+enum kfit_status kfit_judge_bound(struct kfit_judge *j, const union kfit_key *key, double *ns,
+                                  struct kfit_error *err)
 {
     enum kfit_status st = check_key(key, err);
     if (st != KFIT_OK)

@@ -165,8 +165,9 @@ static bool put(cJSON *object, const struct field *fields, size_t n, const void 
         case CODE:
         case VERDICT:
             memcpy(&u, p, sizeof u);
-            item = cJSON_AddStringToObject(o, f->name, f->kind == CODE ? kfit_code_str((enum kfit_code)u)
-                                                                       : kfit_verdict_str((enum kfit_verdict)u));
+            item = cJSON_AddStringToObject(o, f->name,
+                                           f->kind == CODE ? kfit_code_str((enum kfit_code)u)
+                                                           : kfit_verdict_str((enum kfit_verdict)u));
             break;
         }
         if (!item)
@@ -240,15 +241,16 @@ static bool get_one(const cJSON *item, const struct field *f, void *to)
     return false;
 }
 
-static enum kfit_status get(cJSON *object, const struct field *fields, size_t n, void *to, struct kfit_error *err)
+static enum kfit_status get(cJSON *object, const struct field *fields, size_t n, void *to,
+                            struct kfit_error *err)
 {
     for (size_t i = 0; i < n; i++) {
         const cJSON *o = group_of(object, fields[i].group, false);
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, fields[i].name);
         if (!item || !get_one(item, &fields[i], to))
             return kfit_fail(err, KFIT_E_FORMAT, "receipt: %s%s%s is missing or not as version %u has it",
-                             fields[i].group ? fields[i].group : "", fields[i].group ? "." : "", fields[i].name,
-                             KFIT_RECEIPT_VERSION);
+                             fields[i].group ? fields[i].group : "", fields[i].group ? "." : "",
+                             fields[i].name, KFIT_RECEIPT_VERSION);
     }
     return KFIT_OK;
 }
@@ -269,7 +271,8 @@ static bool put_array(cJSON *object, const char *name, const struct field *field
 }
 
 static enum kfit_status get_array(cJSON *object, const char *name, const struct field *fields, size_t nfields,
-                                  void *first, size_t stride, size_t max, unsigned *count, struct kfit_error *err)
+                                  void *first, size_t stride, size_t max, unsigned *count,
+                                  struct kfit_error *err)
 {
     cJSON *array = cJSON_GetObjectItemCaseSensitive(object, name), *item;
     if (!cJSON_IsArray(array) || (size_t)cJSON_GetArraySize(array) > max)

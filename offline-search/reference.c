@@ -5,7 +5,7 @@
 typedef double v4d __attribute__((vector_size(32)));
 typedef int64_t v4i __attribute__((vector_size(32)));
 
-#define ABS(v) ((v4d)((v4i)(v) & INT64_MAX))
+#define ABS(v) ((v4d)((v4i)(v)&INT64_MAX))
 
 static double value(const void *p, bool f64, int64_t i)
 {
@@ -40,8 +40,8 @@ bool kfit_reference(const union kfit_key *key, const void *const args[], double 
 {
     const struct kfit_gemm_key *g = &key->gemm;
     bool f64 = g->type_c == KFIT_F64;
-    if (g->op != KFIT_OP_GEMM || g->len != KFIT_GEMM_KEY_BYTES || g->type_a != g->type_c || g->type_b != g->type_c ||
-        (g->type_c != KFIT_F32 && !f64) || g->alpha != KFIT_SCALAR_ONE) {
+    if (g->op != KFIT_OP_GEMM || g->len != KFIT_GEMM_KEY_BYTES || g->type_a != g->type_c ||
+        g->type_b != g->type_c || (g->type_c != KFIT_F32 && !f64) || g->alpha != KFIT_SCALAR_ONE) {
         kfit_op_of(key)->reference(key, args, ref, mag);
         return true;
     }

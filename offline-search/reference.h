@@ -1,7 +1,7 @@
 /* reference.h - the op's float64 reference, sooner.
  *
- * Same contract as kfit_op.reference, which decides what is right: tests compare the two. Keys that this file has
- * no short way for go to the op's own.
+ * Same contract as kfit_op.reference, which decides what is right: tests compare the two. Keys that this file
+ * has no short way for go to the op's own.
  */
 #ifndef KFIT_REFERENCE_H
 #define KFIT_REFERENCE_H

@@ -24,9 +24,9 @@
 #include "runner.h"
 #include "runner_generic.h"
 
-#define PAGE 4096ul
+#define PAGE          4096ul
 #define MXCSR_CONTROL 0xffc0u /* masks, rounding, flush and denormals bits; below are sticky flags */
-#define RFLAGS_DF 0x400u
+#define RFLAGS_DF     0x400u
 
 static struct kfit_runner_control *control;
 static struct kfit_generic_calls generic;
@@ -76,8 +76,8 @@ static uint8_t *reserve(size_t bytes)
         if (getrandom(&random, sizeof random, 0) != sizeof random)
             break;
         uint64_t at = (0x200000000000u + random % 0x5e0000000000u) & ~(PAGE - 1);
-        void *p = mmap((void *)at, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
-                       -1, 0);
+        void *p = mmap((void *)at, all, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
         if (p == (void *)at)
             return (uint8_t *)p + KFIT_RUNNER_GUARD;
         if (p != MAP_FAILED)
@@ -198,7 +198,8 @@ static void prepare_enter(void)
     state->clear_vectors = __builtin_cpu_supports("avx") != 0;
     if (syscall(SYS_arch_prctl, ARCH_SET_GS, state))
         give_up("arch_prctl(ARCH_SET_GS): %s", strerror(errno));
-    enter = (kfit_enter_fn *)(uintptr_t)map_code(kfit_enter_begin, (size_t)(kfit_enter_end - kfit_enter_begin));
+    enter =
+        (kfit_enter_fn *)(uintptr_t)map_code(kfit_enter_begin, (size_t)(kfit_enter_end - kfit_enter_begin));
     mxcsr = _mm_getcsr();
     __asm__("fnstcw %0" : "=m"(x87_control));
     measure_enter();
@@ -217,8 +218,9 @@ static void check_fp_state(uint64_t flags)
 
 static bool can_run(unsigned who)
 {
-    return kfit_who_is_image(who) ? entry[who] != NULL : who == KFIT_RUN_GEMV ? generic.gemv != NULL
-                                                                              : who == KFIT_RUN_GEMM;
+    return kfit_who_is_image(who) ? entry[who] != NULL
+           : who == KFIT_RUN_GEMV ? generic.gemv != NULL
+                                  : who == KFIT_RUN_GEMM;
 }
 
 /* reps calls, one after another, each with the next set of arguments when there are several. */
@@ -327,7 +329,8 @@ static const struct {
     {KFIT_RUNNER_PAIRS, run_pairs},
 };
 
-/* Whether every other thread has made its first system calls: it is seen waiting for work, asleep or spinning. */
+/* Whether every other thread has made its first system calls: it is seen waiting for work, asleep or
+ * spinning. */
 static bool threads_started(void)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -340,7 +343,8 @@ static bool threads_started(void)
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd < 0)
             continue; /* not told here */
-        all = read(fd, text, sizeof text - 1) > 0 && (atoi(text) == SYS_futex || atoi(text) == SYS_sched_yield);
+        all =
+            read(fd, text, sizeof text - 1) > 0 && (atoi(text) == SYS_futex || atoi(text) == SYS_sched_yield);
         close(fd);
     }
     if (tasks)
@@ -348,7 +352,8 @@ static bool threads_started(void)
     return all;
 }
 
-/* A BLAS thread that the scheduler starts only after the filter is in place would die of its own first steps. */
+/* A BLAS thread that the scheduler starts only after the filter is in place would die of its own first steps.
+ */
 static void await_threads(void)
 {
     const struct timespec pause = {0, 200000};

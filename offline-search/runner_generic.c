@@ -17,8 +17,8 @@ static void *find(void *lib, const char *naming, const char *function)
     return dlsym(lib, name);
 }
 
-bool kfit_generic_open(struct kfit_generic_calls *g, const struct kfit_generic *lib, const union kfit_key *key,
-                       char message[256])
+bool kfit_generic_open(struct kfit_generic_calls *g, const struct kfit_generic *lib,
+                       const union kfit_key *key, char message[256])
 {
     const struct kfit_gemm_key *k = &key->gemm;
     bool single = k->type_c == KFIT_F32;
@@ -27,12 +27,14 @@ bool kfit_generic_open(struct kfit_generic_calls *g, const struct kfit_generic *
         snprintf(message, 256, "cannot load the generic: %.200s", dlerror());
         return false;
     }
-    *g = (struct kfit_generic_calls){.cblas = strstr(lib->naming, "cblas_"), .wide = lib->int_bits == 64, .key = *key};
+    *g = (struct kfit_generic_calls){
+        .cblas = strstr(lib->naming, "cblas_"), .wide = lib->int_bits == 64, .key = *key};
     g->gemm = find(handle, lib->naming, single ? "sgemm" : "dgemm");
     if (k->m == 1 || k->n == 1)
         g->gemv = find(handle, lib->naming, single ? "sgemv" : "dgemv");
     if (!g->gemm)
-        snprintf(message, 256, "%.120s has no %cgemm under the name %.31s", lib->path, single ? 's' : 'd', lib->naming);
+        snprintf(message, 256, "%.120s has no %cgemm under the name %.31s", lib->path, single ? 's' : 'd',
+                 lib->naming);
     return g->gemm;
 }
 
@@ -40,9 +42,9 @@ bool kfit_generic_open(struct kfit_generic_calls *g, const struct kfit_generic *
  * A product with one row or column is also y = op(matrix) x. */
 #define DEFINE(T, I, suffix)                                                                                 \
     typedef void cblas_gemm_##suffix(int, int, int, I, I, I, T, const T *, I, const T *, I, T, T *, I);      \
-    typedef void fortran_gemm_##suffix(const char *, const char *, const I *, const I *, const I *, const T *, \
-                                       const T *, const I *, const T *, const I *, const T *, T *, const I *, \
-                                       size_t, size_t);                                                      \
+    typedef void fortran_gemm_##suffix(const char *, const char *, const I *, const I *, const I *,          \
+                                       const T *, const T *, const I *, const T *, const I *, const T *,     \
+                                       T *, const I *, size_t, size_t);                                      \
     typedef void cblas_gemv_##suffix(int, int, I, I, T, const T *, I, const T *, I, T, T *, I);              \
     typedef void fortran_gemv_##suffix(const char *, const I *, const I *, const T *, const T *, const I *,  \
                                        const T *, const I *, const T *, T *, const I *, size_t);             \
@@ -84,8 +86,7 @@ DEFINE(double, int64_t, d64)
 void kfit_generic_call(const struct kfit_generic_calls *g, enum kfit_who who, void *const args[])
 {
     bool gemv = who == KFIT_RUN_GEMV;
-#define CALL(suffix)                                                                                         \
-    (gemv ? call_gemv_##suffix : call_gemm_##suffix)(g, args[0], args[1], args[2])
+#define CALL(suffix) (gemv ? call_gemv_##suffix : call_gemm_##suffix)(g, args[0], args[1], args[2])
     if (g->key.gemm.type_c == KFIT_F32)
         g->wide ? CALL(s64) : CALL(s32);
     else

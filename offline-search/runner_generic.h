@@ -12,8 +12,8 @@ struct kfit_generic_calls {
 };
 
 /* Opens the library and finds the functions; on failure writes why into message. Not before any isolation. */
-bool kfit_generic_open(struct kfit_generic_calls *g, const struct kfit_generic *lib, const union kfit_key *key,
-                       char message[256]);
+bool kfit_generic_open(struct kfit_generic_calls *g, const struct kfit_generic *lib,
+                       const union kfit_key *key, char message[256]);
 
 /* One call of KFIT_RUN_GEMM or KFIT_RUN_GEMV with the key's arguments. */
 void kfit_generic_call(const struct kfit_generic_calls *g, enum kfit_who who, void *const args[]);

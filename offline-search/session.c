@@ -14,8 +14,8 @@
 
 #include "session.h"
 
-#define PAGE 4096ul
-#define START_LIMIT_NS 10e9
+#define PAGE            4096ul
+#define START_LIMIT_NS  10e9
 #define WORKSPACE_ALIGN 64u
 
 double kfit_now_ns(void)
@@ -68,7 +68,8 @@ static struct kfit_runner_region take(size_t *used, size_t bytes)
     return r;
 }
 
-static size_t lay_out(struct kfit_session *s, const struct kfit_session_params *p, struct kfit_runner_control *c)
+static size_t lay_out(struct kfit_session *s, const struct kfit_session_params *p,
+                      struct kfit_runner_control *c)
 {
     size_t used = pages(sizeof *c), set = 0;
     s->op = kfit_op_of(p->key);
@@ -98,7 +99,8 @@ static size_t lay_out(struct kfit_session *s, const struct kfit_session_params *
         if (!p->image[i])
             continue;
         struct kfit_runner_region r = take(&used, p->image_bytes[i]);
-        c->image[i] = (struct kfit_runner_image){r.offset, p->image_bytes[i], p->plan[i]->launches[0].entry_offset};
+        c->image[i] =
+            (struct kfit_runner_image){r.offset, p->image_bytes[i], p->plan[i]->launches[0].entry_offset};
     }
     return used;
 }
@@ -146,7 +148,8 @@ static int lift(int fd)
 static enum kfit_status spawn(struct kfit_session *s, const struct kfit_session_params *p, int child_socket,
                               struct kfit_error *err)
 {
-    static const char *const thread_variables[] = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"};
+    static const char *const thread_variables[] = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
+                                                   "MKL_NUM_THREADS"};
     char text[4][96], *env[5] = {NULL}, *argv[] = {"kfit-runner", NULL};
     unsigned n = 0;
     for (unsigned i = 0; p->threads > 0 && i < 3; i++, n++)
@@ -176,8 +179,8 @@ static enum kfit_status spawn(struct kfit_session *s, const struct kfit_session_
     posix_spawn_file_actions_destroy(&files);
     if (rc) {
         s->pid = 0;
-        return kfit_fail(err, rc == ENOENT ? KFIT_E_NOTFOUND : KFIT_E_IO, "judge: cannot start %s: %s", p->runner,
-                         strerror(rc));
+        return kfit_fail(err, rc == ENOENT ? KFIT_E_NOTFOUND : KFIT_E_IO, "judge: cannot start %s: %s",
+                         p->runner, strerror(rc));
     }
     return KFIT_OK;
 }
@@ -196,8 +199,8 @@ enum kfit_status kfit_session_start(struct kfit_session *s, const struct kfit_se
     s->arena_bytes = lay_out(s, p, c);
     enum kfit_status st = KFIT_E_IO;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) || (pair[1] = lift(pair[1])) < 0 ||
-        (s->arena_fd = memfd_create("kfit-arena", MFD_CLOEXEC)) < 0 || (s->arena_fd = lift(s->arena_fd)) < 0 ||
-        posix_fallocate(s->arena_fd, 0, (off_t)s->arena_bytes)) {
+        (s->arena_fd = memfd_create("kfit-arena", MFD_CLOEXEC)) < 0 ||
+        (s->arena_fd = lift(s->arena_fd)) < 0 || posix_fallocate(s->arena_fd, 0, (off_t)s->arena_bytes)) {
         kfit_fail(err, st, "judge: cannot make an arena of %zu bytes: %s", s->arena_bytes, strerror(errno));
         goto out;
     }
@@ -205,7 +208,8 @@ enum kfit_status kfit_session_start(struct kfit_session *s, const struct kfit_se
     s->arena = mmap(NULL, s->arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, s->arena_fd, 0);
     if (s->arena == MAP_FAILED) {
         s->arena = NULL;
-        st = kfit_fail(err, KFIT_E_NOMEM, "judge: cannot map an arena of %zu bytes: %s", s->arena_bytes, strerror(errno));
+        st = kfit_fail(err, KFIT_E_NOMEM, "judge: cannot map an arena of %zu bytes: %s", s->arena_bytes,
+                       strerror(errno));
         goto out;
     }
     s->control = (struct kfit_runner_control *)s->arena;
@@ -270,8 +274,9 @@ void kfit_session_finish(struct kfit_session *s)
 
 static bool in_guards(const struct kfit_runner_region *r, uint64_t address)
 {
-    return r->address && ((address < r->address && address >= r->address - KFIT_RUNNER_GUARD) ||
-                          (address >= r->address + r->bytes && address < r->address + r->bytes + KFIT_RUNNER_GUARD));
+    return r->address &&
+           ((address < r->address && address >= r->address - KFIT_RUNNER_GUARD) ||
+            (address >= r->address + r->bytes && address < r->address + r->bytes + KFIT_RUNNER_GUARD));
 }
 
 /* Who is to blame for a runner that died. */
@@ -282,9 +287,11 @@ static enum kfit_status blame(struct kfit_session *s, int status, enum kfit_code
     int sig = c->fault_signal ? c->fault_signal : WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     if (!c->running || sig == SIGKILL || sig == SIGTERM || (!sig && !c->running))
         return kfit_fail(err, sig == SIGKILL || sig == SIGTERM ? KFIT_E_INTERRUPTED : KFIT_E_CRASH,
-                         "judge: the runner ended on its own (status %#x, signal %d%s%s)%s", (unsigned)status, sig,
-                         c->message[0] ? ": " : "", c->message, sig == SIGSYS ? "; a BLAS thread needs a system call"
-                                                                              " that offline-search/isolate.c does not allow" : "");
+                         "judge: the runner ended on its own (status %#x, signal %d%s%s)%s", (unsigned)status,
+                         sig, c->message[0] ? ": " : "", c->message,
+                         sig == SIGSYS ? "; a BLAS thread needs a system call"
+                                         " that offline-search/isolate.c does not allow"
+                                       : "");
     snprintf(at, 64, "signal %d at %#llx", sig, (unsigned long long)c->fault_address);
     *code = KFIT_CODE_WRONG_CRASH;
     if (sig == SIGSYS)
@@ -306,8 +313,9 @@ static enum kfit_status blame(struct kfit_session *s, int status, enum kfit_code
     return KFIT_OK;
 }
 
-enum kfit_status kfit_session_command(struct kfit_session *s, enum kfit_runner_command command, double limit_ns,
-                                      double *outer_ns, enum kfit_code *code, char at[64], struct kfit_error *err)
+enum kfit_status kfit_session_command(struct kfit_session *s, enum kfit_runner_command command,
+                                      double limit_ns, double *outer_ns, enum kfit_code *code, char at[64],
+                                      struct kfit_error *err)
 {
     uint8_t byte = (uint8_t)command, answer = 0;
     struct pollfd p = {.fd = s->socket, .events = POLLIN};
@@ -334,7 +342,8 @@ enum kfit_status kfit_session_command(struct kfit_session *s, enum kfit_runner_c
         bool image = s->control->running;
         reap(s, true);
         if (!image)
-            return kfit_fail(err, KFIT_E_TIMEOUT, "judge: the runner did not answer within %.1f s", limit_ns / 1e9);
+            return kfit_fail(err, KFIT_E_TIMEOUT, "judge: the runner did not answer within %.1f s",
+                             limit_ns / 1e9);
         *code = KFIT_CODE_WRONG_HANG;
         snprintf(at, 64, "no answer within %.2f s", limit_ns / 1e9);
     } else if (!answered)
@@ -352,13 +361,14 @@ enum kfit_status kfit_session_command(struct kfit_session *s, enum kfit_runner_c
     return KFIT_OK;
 }
 
-enum kfit_status kfit_session_launch(struct kfit_session *s, enum kfit_who who, unsigned count, bool restore_each,
-                                     double *outer_ns, enum kfit_code *code, char at[64], struct kfit_error *err)
+enum kfit_status kfit_session_launch(struct kfit_session *s, enum kfit_who who, unsigned count,
+                                     bool restore_each, double *outer_ns, enum kfit_code *code, char at[64],
+                                     struct kfit_error *err)
 {
     struct kfit_runner_launch *l = &s->control->launch;
     *l = (struct kfit_runner_launch){.who = who, .count = count, .restore_each = restore_each};
     memcpy(l->at, s->at, sizeof s->at);
     double known = s->call_ns > 0 ? s->call_ns : 1e9; /* unknown: the generic's own first run */
-    return kfit_session_command(s, KFIT_RUNNER_LAUNCH, 1e9 + 200 * known * (s->call_ns > 0 ? count : 1), outer_ns, code,
-                                at, err);
+    return kfit_session_command(s, KFIT_RUNNER_LAUNCH, 1e9 + 200 * known * (s->call_ns > 0 ? count : 1),
+                                outer_ns, code, at, err);
 }

@@ -3,9 +3,9 @@
 
 #include "timing.h"
 
-#define MIN_GAIN 1.02    /* below this a winner is not worth its risk */
+#define MIN_GAIN    1.02 /* below this a winner is not worth its risk */
 #define NOISE_LIMIT 0.10 /* an A/A interval this wide says nothing about a candidate */
-#define RESAMPLES 1000u
+#define RESAMPLES   1000u
 
 static int by_value(const void *a, const void *b)
 {
@@ -108,8 +108,8 @@ enum kfit_status kfit_timing_decide(const struct kfit_decision_params *p, struct
     d->noise = (same.hi - same.lo) / 2;
 
     for (unsigned want = first; d->pairs < want;) {
-        s = p->source(p->ctx, false, want - d->pairs, (double *[]){incumbent + d->pairs, candidate + d->pairs},
-                      err);
+        s = p->source(p->ctx, false, want - d->pairs,
+                      (double *[]){incumbent + d->pairs, candidate + d->pairs}, err);
         if (s != KFIT_OK)
             return s;
         for (; d->pairs < want; d->pairs++) {

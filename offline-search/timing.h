@@ -12,7 +12,7 @@
 #include "kfit/receipt.h"
 
 #define KFIT_PAIRS_FIRST 30u
-#define KFIT_PAIRS_MAX 240u
+#define KFIT_PAIRS_MAX   240u
 #define KFIT_PAIRS_ROUND 10u /* pairs in a round; every round must be ahead */
 
 struct kfit_interval {
@@ -33,7 +33,7 @@ typedef enum kfit_status kfit_pair_source(void *ctx, bool against_itself, unsign
 struct kfit_decision_params {
     kfit_pair_source *source;
     void *ctx;
-    double call_ns;       /* added to each candidate time */
+    double call_ns; /* added to each candidate time */
     double timer_step_ns;
     uint64_t seed;
     unsigned pairs_first, pairs_max; /* 0: the constants above */
@@ -45,7 +45,7 @@ struct kfit_timing_decision {
     double threshold;
     double ns_incumbent, ns_candidate; /* medians; the candidate's with call_ns */
     unsigned pairs;
-    enum kfit_code code;        /* NONE: accepted; slow:tie, slow:behind, timing:noise */
+    enum kfit_code code; /* NONE: accepted; slow:tie, slow:behind, timing:noise */
 };
 
 /* Errors: those of the source. */

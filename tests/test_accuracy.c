@@ -18,8 +18,10 @@ static union kfit_key key_mnk(int m, int n, int k, const char *type, const char 
 {
     char text[KFIT_KEY_TEXT_MAX];
     bool ta = letters[0] == 't', tb = letters[1] == 't';
-    snprintf(text, sizeof text, "gemm/%s,%s,%s/acc=%s/m=%d,n=%d,k=%d/%s/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=%d/align=%d",
-             type, type, type, type, m, n, k, letters, (ta ? m : k) + 2, (tb ? k : n) + 4, n + 6, beta, type[1] == '6' ? 8 : 4);
+    snprintf(text, sizeof text,
+             "gemm/%s,%s,%s/acc=%s/m=%d,n=%d,k=%d/%s/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=%d/align=%d", type,
+             type, type, type, m, n, k, letters, (ta ? m : k) + 2, (tb ? k : n) + 4, n + 6, beta,
+             type[1] == '6' ? 8 : 4);
     return key_of(text);
 }
 
@@ -60,13 +62,15 @@ static double element(const struct data *x, unsigned arg, int64_t i, int64_t j)
     return x->t[arg].type == KFIT_F64 ? ((double *)x->arg[arg])[at] : (double)((float *)x->arg[arg])[at];
 }
 
-/* f32 sums in order of k, with one rounding per term (fused) or two; bits: mantissa bits of a product's factors. */
+/* f32 sums in order of k, with one rounding per term (fused) or two; bits: mantissa bits of a product's
+ * factors. */
 static float sequential(const struct data *x, int64_t i, int64_t j, bool fused, int bits)
 {
     const struct kfit_gemm_key *g = &x->key.gemm;
     float s = 0, unit = (float)(1 << (24 - bits));
     for (int64_t p = 0; p < g->k; p++) {
-        float a = (float)element(x, 0, g->ta ? p : i, g->ta ? i : p), b = (float)element(x, 1, g->tb ? j : p, g->tb ? p : j);
+        float a = (float)element(x, 0, g->ta ? p : i, g->ta ? i : p),
+              b = (float)element(x, 1, g->tb ? j : p, g->tb ? p : j);
         if (bits < 24) { /* Dekker's split: the upper bits */
             volatile float t = a * (unit + 1);
             a = t - (t - a);
@@ -86,7 +90,8 @@ static void reference_agrees_with_the_op(void)
     static const char *const letters[] = {"nn", "nt", "tn", "tt"}, *const types[] = {"f32", "f64"};
     for (unsigned c = 0; c < 4 * 2 * 2 * 4; c++) {
         int odd = (int)(c >> 4);
-        union kfit_key key = key_mnk(1 + 3 * odd, 7 + odd, 1 + 13 * odd, types[c >> 2 & 1], letters[c & 3], c >> 3 & 1);
+        union kfit_key key =
+            key_mnk(1 + 3 * odd, 7 + odd, 1 + 13 * odd, types[c >> 2 & 1], letters[c & 3], c >> 3 & 1);
         struct data x = make(&key, &kfit_distributions[c % 3], c);
         double ref[200], mag[200];
         CHECK(key.gemm.m * key.gemm.n <= 200);
@@ -99,7 +104,8 @@ static void reference_agrees_with_the_op(void)
     }
 }
 
-/* Every distribution, several lengths and seeds: the plainest kernel there is stays within the absolute bound. */
+/* Every distribution, several lengths and seeds: the plainest kernel there is stays within the absolute
+ * bound. */
 static void sequential_sums_are_never_refused(void)
 {
     static const int lengths[] = {1, 2, 3, 5, 16, 64, 300, 768};
@@ -180,8 +186,10 @@ static void nonfinite_is_judged_by_the_generic(void)
     struct kfit_accuracy a = {0};
     char at[64];
     x.ref[0] = NAN;
-    float with_nan[8] = {NAN, (float)x.ref[1]}, swallowed[8] = {0, (float)x.ref[1]}, infinite[8] = {INFINITY, (float)x.ref[1]};
-    struct kfit_expected keeps = {&x.t[2], x.arg[2], x.ref, x.mag, with_nan}, swallows = {&x.t[2], x.arg[2], x.ref, x.mag, swallowed};
+    float with_nan[8] = {NAN, (float)x.ref[1]}, swallowed[8] = {0, (float)x.ref[1]},
+          infinite[8] = {INFINITY, (float)x.ref[1]};
+    struct kfit_expected keeps = {&x.t[2], x.arg[2], x.ref, x.mag, with_nan},
+                         swallows = {&x.t[2], x.arg[2], x.ref, x.mag, swallowed};
     CHECK_INT(kfit_accuracy_add(&a, &keeps, with_nan, at), KFIT_CODE_NONE);
     CHECK_INT(kfit_accuracy_add(&a, &keeps, swallowed, at), KFIT_CODE_WRONG_NONFINITE);
     CHECK_INT(kfit_accuracy_add(&a, &keeps, infinite, at), KFIT_CODE_WRONG_NONFINITE);
@@ -201,7 +209,8 @@ static void inputs_follow_their_seed(void)
             differs |= !!memcmp(x.arg[i], z.arg[i], kfit_tensor_bytes(&x.t[i]));
         }
         CHECK_MSG(differs || !strcmp(kfit_distributions[d].name, "constant") ||
-                  !strcmp(kfit_distributions[d].name, "alternating"), "%s", kfit_distributions[d].name);
+                      !strcmp(kfit_distributions[d].name, "alternating"),
+                  "%s", kfit_distributions[d].name);
         release(&x), release(&y), release(&z);
     }
     /* standard normal: mean and variance */
@@ -216,10 +225,8 @@ static void inputs_follow_their_seed(void)
     CHECK(fabs(sum / 1320) < 0.15 && fabs(squares / 1320 - 1) < 0.2);
 }
 
-static const struct kfit_test tests[] = {TEST(reference_agrees_with_the_op),
-                                         TEST(sequential_sums_are_never_refused),
-                                         TEST(half_the_mantissa_is_refused),
-                                         TEST(each_kind_of_wrong_has_its_code),
-                                         TEST(nonfinite_is_judged_by_the_generic),
-                                         TEST(inputs_follow_their_seed)};
+static const struct kfit_test tests[] = {
+    TEST(reference_agrees_with_the_op),       TEST(sequential_sums_are_never_refused),
+    TEST(half_the_mantissa_is_refused),       TEST(each_kind_of_wrong_has_its_code),
+    TEST(nonfinite_is_judged_by_the_generic), TEST(inputs_follow_their_seed)};
 TEST_MAIN(tests)

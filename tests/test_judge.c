@@ -9,7 +9,8 @@
 
 /* Gaps between rows everywhere, and no more alignment than an element's. */
 #define KEY(m, n, k, beta)                                                                                   \
-    "gemm/f32,f32,f32/acc=f32/m=" #m ",n=" #n ",k=" #k "/nn/lda=43,ldb=47,ldc=51/alpha=1,beta=" #beta "/align=4"
+    "gemm/f32,f32,f32/acc=f32/m=" #m ",n=" #n ",k=" #k "/nn/lda=43,ldb=47,ldc=51/alpha=1,beta=" #beta        \
+    "/align=4"
 static const char small[] = KEY(4, 36, 40, 0), small_adding[] = KEY(4, 36, 40, 1);
 
 static struct kfit_generic blas(void)
@@ -35,11 +36,8 @@ static struct kfit_judge *judge_of(const char *naming, int threads)
     struct kfit_judge *j;
     struct kfit_error err;
     kfit_env_host(&env, threads, "blas", NULL);
-    struct kfit_judge_params p = {.runner = RUNNER, .generic = &g, .env = &env};
-    enum kfit_status s;
-    for (int tries = 0; (s = kfit_judge_create(&p, &j, &err)) == KFIT_E_BUSY && tries < 600; tries++)
-        usleep(100000); /* another measurement on this machine */
-    CHECK_OK(s, err);
+    struct kfit_judge_params p = {.runner = RUNNER, .generic = &g, .env = &env, .lock_dir = kfit_test_dir()};
+    CHECK_OK(kfit_judge_create(&p, &j, &err), err);
     return j;
 }
 
@@ -64,9 +62,10 @@ static struct kfit_built build(const char *path, const union kfit_key *key)
     size_t bytes;
     char *source = kfit_test_read(path, &bytes);
     CHECK_OK(kfit_candidate_parse(source, bytes, &c, &err), err);
-    enum kfit_status s = kfit_compile(&(struct kfit_compile_params){.candidate = c, .key = key,
-                                                                    .choice = &(struct kfit_choice){{0}},
-                                                                    .allow_no_isolation = true}, &b, &err);
+    enum kfit_status s = kfit_compile(
+        &(struct kfit_compile_params){
+            .candidate = c, .key = key, .choice = &(struct kfit_choice){{0}}, .allow_no_isolation = true},
+        &b, &err);
     CHECK_MSG(s == KFIT_OK, "%s: %s %s %s", path, err.text, b.code, b.detail);
     kfit_candidate_destroy(c);
     free(source);
@@ -79,8 +78,12 @@ static struct kfit_receipt run(struct kfit_judge *j, const char *key_text, const
     struct kfit_receipt r = {0};
     struct kfit_error err = {0};
     union kfit_key key = key_of(key_text);
-    CHECK_OK(kfit_judge_run(j, &(struct kfit_judge_job){.key = &key, .image = image, .image_bytes = bytes, .plan = plan,
-                                                        .screen = screen}, &r, &err), err);
+    CHECK_OK(
+        kfit_judge_run(j,
+                       &(struct kfit_judge_job){
+                           .key = &key, .image = image, .image_bytes = bytes, .plan = plan, .screen = screen},
+                       &r, &err),
+        err);
     return r;
 }
 
@@ -165,8 +168,8 @@ static void odd_but_right_kernels_are_not_refused(void)
     struct kfit_judge *j = judge();
     for (size_t i = 0; i < 2 * sizeof good / sizeof *good; i++) {
         struct kfit_receipt r = run_file(j, i & 1 ? small_adding : small, good[i / 2], false);
-        CHECK_MSG(r.verdict != KFIT_VERDICT_REFUSED && r.deterministic && r.gates[0].ok, "%s: %s %s", good[i / 2],
-                  kfit_code_str(r.code), r.detail);
+        CHECK_MSG(r.verdict != KFIT_VERDICT_REFUSED && r.deterministic && r.gates[0].ok, "%s: %s %s",
+                  good[i / 2], kfit_code_str(r.code), r.detail);
         CHECK(r.timing_count && r.timings[0].ns_incumbent > 0 && r.timings[0].ns_candidate > 0);
     }
     kfit_judge_destroy(j);
@@ -179,27 +182,30 @@ static void what_passes_gate_0_unseen_is_stopped_by_the_runner(void)
         const char *code;
         uint8_t bytes[16];
     } raw[] = {
-        {"wrong:system_call", {0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3}},                        /* getpid() */
-        {"wrong:fp_state", {0x68, 0xc0, 0x9f, 0, 0, 0x0f, 0xae, 0x14, 0x24, 0x58, 0xc3}},      /* flush to zero */
-        {"wrong:fp_state", {0xfd, 0xc3}},                                                      /* std */
-        {"wrong:crash", {0x0f, 0x0b}},                                                         /* ud2 */
-        {"wrong:crash", {0x31, 0xc0, 0xff, 0xe0}},                                             /* jump to 0 */
-        {"wrong:hang", {0xeb, 0xfe}},                                                          /* jmp . */
-        {"wrong:unwritten", {0x31, 0xdb, 0x31, 0xed, 0x4d, 0x31, 0xff, 0xc3}}, /* callee-saved registers gone */
-        {"wrong:stack", {0x6a, 0, 0xeb, 0xfc}},                                /* push for ever */
+        {"wrong:system_call", {0xb8, 0x27, 0, 0, 0, 0x0f, 0x05, 0xc3}},                   /* getpid() */
+        {"wrong:fp_state", {0x68, 0xc0, 0x9f, 0, 0, 0x0f, 0xae, 0x14, 0x24, 0x58, 0xc3}}, /* flush to zero */
+        {"wrong:fp_state", {0xfd, 0xc3}},                                                 /* std */
+        {"wrong:crash", {0x0f, 0x0b}},                                                    /* ud2 */
+        {"wrong:crash", {0x31, 0xc0, 0xff, 0xe0}},                                        /* jump to 0 */
+        {"wrong:hang", {0xeb, 0xfe}},                                                     /* jmp . */
+        {"wrong:unwritten",
+         {0x31, 0xdb, 0x31, 0xed, 0x4d, 0x31, 0xff, 0xc3}}, /* callee-saved registers gone */
+        {"wrong:stack", {0x6a, 0, 0xeb, 0xfc}},             /* push for ever */
     };
     struct kfit_judge *j = judge();
-    struct kfit_plan plan = {.launch_count = 1, .launches[0] = {.entry = "raw", .grid = {1, 1, 1}, .block = {1, 1, 1},
-                                                                .cluster = {1, 1, 1}}};
+    struct kfit_plan plan = {
+        .launch_count = 1,
+        .launches[0] = {.entry = "raw", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}}};
     for (size_t i = 0; i < sizeof raw / sizeof *raw; i++) {
         struct kfit_receipt r = run(j, small, raw[i].bytes, sizeof raw[i].bytes, &plan, false);
-        CHECK_MSG(!strcmp(kfit_code_str(r.code), raw[i].code), "image %zu: %s (%s), expected %s", i, kfit_code_str(r.code),
-                  r.detail, raw[i].code);
+        CHECK_MSG(!strcmp(kfit_code_str(r.code), raw[i].code), "image %zu: %s (%s), expected %s", i,
+                  kfit_code_str(r.code), r.detail, raw[i].code);
     }
     kfit_judge_destroy(j);
 }
 
-/* All layouts, both types, matrix-vector shapes, Fortran names: the generic is called as its program would. */
+/* All layouts, both types, matrix-vector shapes, Fortran names: the generic is called as its program would.
+ */
 static void every_kind_of_key_is_judged(void)
 {
     static const char *const keys[] = {
@@ -220,7 +226,8 @@ static void every_kind_of_key_is_judged(void)
             union kfit_key key = key_of(keys[i]);
             struct kfit_built b = build(BAD_KERNELS "/host/good_plain.c", &key);
             struct kfit_receipt r = run(j, keys[i], b.image, b.image_bytes, &b.plan, true);
-            CHECK_MSG(r.verdict == KFIT_VERDICT_KEPT && !r.code, "%s: %s %s", keys[i], kfit_code_str(r.code), r.detail);
+            CHECK_MSG(r.verdict == KFIT_VERDICT_KEPT && !r.code, "%s: %s %s", keys[i], kfit_code_str(r.code),
+                      r.detail);
             CHECK(r.timing_count == 1 && r.timings[0].ratio > 0);
             kfit_built_finish(&b);
         }
@@ -249,7 +256,7 @@ static void one_judge_at_a_time(void)
     int go[2], st;
     char byte = 0, holder[32];
     kfit_env_host(&env, 1, NULL, NULL);
-    struct kfit_judge_params p = {.runner = RUNNER, .generic = &g, .env = &env};
+    struct kfit_judge_params p = {.runner = RUNNER, .generic = &g, .env = &env, .lock_dir = kfit_test_dir()};
     CHECK(!pipe(go));
     pid_t pid = fork(); /* before there is a judge: a process that has nothing to do with it */
     if (!pid) {
@@ -275,7 +282,8 @@ static void missing_parts_are_named(void)
     struct kfit_judge *j;
     struct kfit_error err = {0};
     kfit_env_host(&env, 1, NULL, NULL);
-    struct kfit_judge_params p = {.runner = "/nonexistent/kfit-runner", .generic = &g, .env = &env};
+    struct kfit_judge_params p = {
+        .runner = "/nonexistent/kfit-runner", .generic = &g, .env = &env, .lock_dir = kfit_test_dir()};
     CHECK_STATUS(kfit_judge_create(&p, &j, &err), KFIT_E_NOTFOUND);
     CHECK(strstr(err.text, "/nonexistent/kfit-runner"));
 

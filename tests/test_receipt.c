@@ -5,11 +5,20 @@
 
 static struct kfit_receipt sample(void)
 {
-    struct kfit_receipt r = {.gate_count = 2, .timing_count = 1, .noise = 0.004, .bound_ns = 123.25, .seed = UINT64_MAX,
-                             .verdict = KFIT_VERDICT_PROMOTED, .deterministic = true, .made_unix_s = 1700000000};
+    struct kfit_receipt r = {.gate_count = 2,
+                             .timing_count = 1,
+                             .noise = 0.004,
+                             .bound_ns = 123.25,
+                             .seed = UINT64_MAX,
+                             .verdict = KFIT_VERDICT_PROMOTED,
+                             .deterministic = true,
+                             .made_unix_s = 1700000000};
     struct kfit_error err;
-    CHECK_OK(kfit_key_parse("gemm/f32,f32,f32/acc=f32/m=4,n=768,k=768/nn/lda=768,ldb=768,ldc=768/alpha=1,beta=0/align=16",
-                            &r.key, &err), err);
+    CHECK_OK(
+        kfit_key_parse(
+            "gemm/f32,f32,f32/acc=f32/m=4,n=768,k=768/nn/lda=768,ldb=768,ldc=768/alpha=1,beta=0/align=16",
+            &r.key, &err),
+        err);
     for (unsigned i = 0; i < 32; i++)
         r.digest[i] = (uint8_t)(i * 37);
     snprintf(r.name, sizeof r.name, "col\"block\n");
@@ -17,9 +26,10 @@ static struct kfit_receipt sample(void)
     kfit_env_host(&r.env, 2, "OpenBLAS 0.3.21", "gcc 12");
     r.plan.workspace_bytes = 1 << 20;
     r.plan.launch_count = 1;
-    r.plan.launches[0] = (struct kfit_launch){.entry = "main", .entry_offset = 64, .grid = {1, 2, 3}, .block = {4, 5, 6},
-                                              .cluster = {1, 1, 1}};
-    r.gates[0] = (struct kfit_gate_result){.name = "correct", .ok = true, .seeds = 14, .err_rms = 0.25, .err_worst = 2.5};
+    r.plan.launches[0] = (struct kfit_launch){
+        .entry = "main", .entry_offset = 64, .grid = {1, 2, 3}, .block = {4, 5, 6}, .cluster = {1, 1, 1}};
+    r.gates[0] = (struct kfit_gate_result){
+        .name = "correct", .ok = true, .seeds = 14, .err_rms = 0.25, .err_worst = 2.5};
     r.gates[1] = (struct kfit_gate_result){.name = "fast", .code = KFIT_CODE_SLOW_TIE, .err_rms = 1e-300};
     r.timings[0] = (struct kfit_timing){"warm", "inner", 30, 2.75, 2.7, 2.8, 45.5e3, 125e3, 125e3};
     return r;

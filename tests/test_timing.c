@@ -5,10 +5,10 @@
 #include "timing.h"
 
 struct machine {
-    double gain;       /* true incumbent / candidate */
-    double noise;      /* relative, of one batch */
-    double drift;      /* slow common change of speed, which pairing must cancel */
-    double spike;      /* probability of a batch that takes three times as long */
+    double gain;  /* true incumbent / candidate */
+    double noise; /* relative, of one batch */
+    double drift; /* slow common change of speed, which pairing must cancel */
+    double spike; /* probability of a batch that takes three times as long */
     uint64_t seed;
     unsigned calls;
 };
@@ -25,7 +25,8 @@ static double batch(struct machine *m, double ns)
     return ns * speed * (1 + m->noise * u) * (uniform(&m->seed) < m->spike ? 3 : 1);
 }
 
-static enum kfit_status simulate(void *ctx, bool same, unsigned n, double *const ns[2], struct kfit_error *err)
+static enum kfit_status simulate(void *ctx, bool same, unsigned n, double *const ns[2],
+                                 struct kfit_error *err)
 {
     (void)err;
     struct machine *m = ctx;
@@ -43,8 +44,9 @@ static unsigned accepted(double gain, double noise, double drift, double spike, 
         struct machine m = {gain, noise, drift, spike, kfit_test_random(), 0};
         struct kfit_timing_decision d;
         struct kfit_error err;
-        CHECK_OK(kfit_timing_decide(&(struct kfit_decision_params){.source = simulate, .ctx = &m, .seed = m.seed}, &d,
-                                    &err), err);
+        CHECK_OK(kfit_timing_decide(
+                     &(struct kfit_decision_params){.source = simulate, .ctx = &m, .seed = m.seed}, &d, &err),
+                 err);
         n += d.code == KFIT_CODE_NONE;
     }
     return n;
@@ -84,9 +86,11 @@ static void pairs_double_while_undecided(void)
     struct machine clear = {2, 0.01, 0, 0, 3, 0}, close = {1.0201, 0.01, 0, 0, 3, 0};
     struct kfit_timing_decision d;
     struct kfit_error err;
-    CHECK_OK(kfit_timing_decide(&(struct kfit_decision_params){.source = simulate, .ctx = &clear}, &d, &err), err);
+    CHECK_OK(kfit_timing_decide(&(struct kfit_decision_params){.source = simulate, .ctx = &clear}, &d, &err),
+             err);
     CHECK_INT(d.pairs, KFIT_PAIRS_FIRST);
-    CHECK_OK(kfit_timing_decide(&(struct kfit_decision_params){.source = simulate, .ctx = &close}, &d, &err), err);
+    CHECK_OK(kfit_timing_decide(&(struct kfit_decision_params){.source = simulate, .ctx = &close}, &d, &err),
+             err);
     CHECK(d.pairs > KFIT_PAIRS_FIRST && d.pairs <= KFIT_PAIRS_MAX);
 }
 
@@ -96,10 +100,13 @@ static void threshold_follows_timer_and_noise(void)
     struct machine m = {1.5, 0.001, 0, 0, 4, 0}, noisy = {1.5, 0.5, 0, 0, 4, 0};
     struct kfit_timing_decision d;
     struct kfit_error err;
-    CHECK_OK(kfit_timing_decide(&(struct kfit_decision_params){.source = simulate, .ctx = &m, .timer_step_ns = 4e4}, &d,
-                                &err), err);
+    CHECK_OK(
+        kfit_timing_decide(
+            &(struct kfit_decision_params){.source = simulate, .ctx = &m, .timer_step_ns = 4e4}, &d, &err),
+        err);
     CHECK(d.threshold > 1.75 && d.code == KFIT_CODE_SLOW_TIE);
-    CHECK_OK(kfit_timing_decide(&(struct kfit_decision_params){.source = simulate, .ctx = &noisy}, &d, &err), err);
+    CHECK_OK(kfit_timing_decide(&(struct kfit_decision_params){.source = simulate, .ctx = &noisy}, &d, &err),
+             err);
     CHECK(d.noise > 0.1 && d.threshold == 1 + 2 * d.noise);
 }
 

@@ -27,6 +27,8 @@ struct kfit_judge_params {
     const struct kfit_env *env;       /* copied; its threads are given to the generic */
     uint64_t seed;                    /* of the fixed inputs; 0: from the OS; printed in receipts */
     double call_ns;                   /* cost of a dispatched call, added to the candidate's time; 0: default */
+    const char *lock_dir; /* where the device's lock is; NULL: the system's place, see device_lock.h. Another place
+                             is for tests that measure nothing */
     struct kfit_log log;
 };
 

