@@ -14,8 +14,8 @@ struct seed_kernel {
 
 /* cc, isa: as kfit_compile. KFIT_E_REFUSED when the choice is not legal for the key, or gate 0 says no. */
 enum kfit_status seed_kernel_build(struct seed_kernel *k, const struct kfit_candidate *candidate,
-                                   const union kfit_key *key, const struct kfit_choice *choice, const char *cc,
-                                   const char *isa, struct kfit_error *err);
+                                   const union kfit_key *key, const struct kfit_choice *choice,
+                                   const char *cc, const char *isa, struct kfit_error *err);
 void seed_kernel_finish(struct seed_kernel *k);
 
 /* Row-major C[m,n] = op(A) op(B) (+ C), with leading dimensions `gap` elements longer than the rows. */

@@ -1,5 +1,6 @@
-/* The seed kernels against the float64 reference: random shapes, layouts, leading dimensions and knobs, in memory that
- * ends at an unreadable page, with NaN wherever nothing may be read and a mark wherever nothing may be written. */
+/* The seed kernels against the float64 reference: random shapes, layouts, leading dimensions and knobs, in
+ * memory that ends at an unreadable page, with NaN wherever nothing may be read and a mark wherever nothing
+ * may be written. */
 #include <math.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -83,8 +84,8 @@ static bool untouched(const struct arg *a)
 
 /* ---- one sample ---- */
 
-static void sample_check(const struct kfit_candidate *c, const union kfit_key *key, const struct kfit_choice *choice,
-                         const char *cc, const char *isa)
+static void sample_check(const struct kfit_candidate *c, const union kfit_key *key,
+                         const struct kfit_choice *choice, const char *cc, const char *isa)
 {
     const struct kfit_gemm_key *g = &key->gemm;
     struct kfit_error err = {0};
@@ -93,7 +94,8 @@ static void sample_check(const struct kfit_candidate *c, const union kfit_key *k
     char text[KFIT_KEY_TEXT_MAX], knobs[256], who[900];
     kfit_key_format(key, text, sizeof text);
     kfit_choice_format(c, choice, knobs, sizeof knobs);
-    snprintf(who, sizeof who, "%s %s at %s, %s %s", kfit_candidate_name(c), knobs, text, cc ? cc : "cc", isa ? isa : "");
+    snprintf(who, sizeof who, "%s %s at %s, %s %s", kfit_candidate_name(c), knobs, text, cc ? cc : "cc",
+             isa ? isa : "");
     enum kfit_status s = seed_kernel_build(&kernel, c, key, choice, cc, isa, &err);
     CHECK_MSG(s == KFIT_OK, "%s: %s", who, err.text);
     for (unsigned i = 0; i < 3; i++)
@@ -104,15 +106,16 @@ static void sample_check(const struct kfit_candidate *c, const union kfit_key *k
     CHECK(ref);
     kfit_op_of(key)->reference(key, (const void *[]){args[0].data, args[1].data, args[2].data}, ref, mag);
     void *workspace = kernel.plan.workspace_bytes ? malloc(kernel.plan.workspace_bytes) : NULL;
-    kfit_device_host.launch(&kernel.kernel, (void *[]){args[0].data, args[1].data, args[2].data}, workspace, NULL);
+    kfit_device_host.launch(&kernel.kernel, (void *[]){args[0].data, args[1].data, args[2].data}, workspace,
+                            NULL);
 
     double bound = kfit_dtype_roundoff(g->type_c) * (1 + 1.2 * sqrt(g->k));
     for (int i = 0; i < g->m; i++)
         for (int j = 0; j < g->n; j++) {
             double have = get(&args[2], (size_t)i * (size_t)g->ldc + (size_t)j);
             size_t at = (size_t)i * (size_t)g->n + (size_t)j;
-            CHECK_MSG(fabs(have - ref[at]) <= bound * mag[at], "%s: c[%d][%d] is %.9g, expected %.9g", who, i, j, have,
-                      ref[at]);
+            CHECK_MSG(fabs(have - ref[at]) <= bound * mag[at], "%s: c[%d][%d] is %.9g, expected %.9g", who, i,
+                      j, have, ref[at]);
         }
     for (unsigned i = 0; i < 3; i++) {
         CHECK_MSG(untouched(&args[i]), "%s: wrote where it must not: argument %u", who, i);
@@ -134,9 +137,10 @@ static int draw_size(int most)
 
 static void draw_key(union kfit_key *key)
 {
-    const int gap[3] = {below(2) ? 0 : (int)below(20), below(2) ? 0 : (int)below(20), below(2) ? 0 : (int)below(20)};
-    seed_key(key, below(3) ? KFIT_F32 : KFIT_F64, draw_size(40), draw_size(130), draw_size(below(4) ? 90 : 600), below(2),
-             below(2), below(3) == 0, gap);
+    const int gap[3] = {below(2) ? 0 : (int)below(20), below(2) ? 0 : (int)below(20),
+                        below(2) ? 0 : (int)below(20)};
+    seed_key(key, below(3) ? KFIT_F32 : KFIT_F64, draw_size(40), draw_size(130),
+             draw_size(below(4) ? 90 : 600), below(2), below(2), below(3) == 0, gap);
     CHECK_OK(kfit_key_check(key, NULL), (struct kfit_error){"drawn key"});
 }
 
@@ -263,7 +267,11 @@ static void other_compiler(void)
 }
 
 static const struct kfit_test tests[] = {
-    TEST(first_values_are_legal_where_any_are), TEST(every_shape_has_a_seed), TEST(samples_are_right),
-    TEST_SLOW(many_samples_are_right, 300),     TEST_SLOW(narrower_machines, 300), TEST_SLOW(other_compiler, 300),
+    TEST(first_values_are_legal_where_any_are),
+    TEST(every_shape_has_a_seed),
+    TEST(samples_are_right),
+    TEST_SLOW(many_samples_are_right, 300),
+    TEST_SLOW(narrower_machines, 300),
+    TEST_SLOW(other_compiler, 300),
 };
 TEST_MAIN(tests)

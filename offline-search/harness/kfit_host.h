@@ -62,8 +62,8 @@ KFIT_INLINE vf kfit_broadcast(KFIT_TYPE x)
     return x - (vf){0}; /* x - 0 is x, also for -0 and NaN */
 }
 
-/* The first n lanes, 0 <= n <= KFIT_VL, the others zero: no memory beyond them is touched. Best with a constant
- * n; n = KFIT_VL is a plain load or store. */
+/* The first n lanes, 0 <= n <= KFIT_VL, the others zero: no memory beyond them is touched. A constant
+ * n = KFIT_VL is a plain load or store. */
 typedef float kfit_f512 __attribute__((vector_size(64)));
 typedef double kfit_d512 __attribute__((vector_size(64)));
 typedef float kfit_f256 __attribute__((vector_size(32)));
@@ -75,7 +75,7 @@ typedef long long kfit_l256 __attribute__((vector_size(32)));
 
 KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
 {
-    if (n == KFIT_VL)
+    if (__builtin_constant_p(n) && n == KFIT_VL)
         return kfit_load(p);
     if (KFIT_DOUBLE)
         return (vf)__builtin_ia32_loadupd512_mask((const void *)p, (kfit_d512){0}, (unsigned char)((1u << n) - 1));
@@ -84,7 +84,7 @@ KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
 
 KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
 {
-    if (n == KFIT_VL)
+    if (__builtin_constant_p(n) && n == KFIT_VL)
         kfit_store(p, v);
     else if (KFIT_DOUBLE)
         __builtin_ia32_storeupd512_mask((void *)p, (kfit_d512)v, (unsigned char)((1u << n) - 1));
@@ -96,7 +96,7 @@ KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
 
 KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
 {
-    if (n == KFIT_VL)
+    if (__builtin_constant_p(n) && n == KFIT_VL)
         return kfit_load(p);
     if (KFIT_DOUBLE)
         return (vf)__builtin_ia32_loadupd256_mask((const void *)p, (kfit_d256){0}, (unsigned char)((1u << n) - 1));
@@ -105,7 +105,7 @@ KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
 
 KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
 {
-    if (n == KFIT_VL)
+    if (__builtin_constant_p(n) && n == KFIT_VL)
         kfit_store(p, v);
     else if (KFIT_DOUBLE)
         __builtin_ia32_storeupd256_mask((void *)p, (kfit_d256)v, (unsigned char)((1u << n) - 1));
@@ -127,7 +127,7 @@ KFIT_INLINE kfit_l256 kfit_mask_d(int n)
 
 KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
 {
-    if (n == KFIT_VL)
+    if (__builtin_constant_p(n) && n == KFIT_VL)
         return kfit_load(p);
     if (KFIT_DOUBLE)
         return (vf)__builtin_ia32_maskloadpd256((const void *)p, kfit_mask_d(n));
@@ -136,7 +136,7 @@ KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
 
 KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
 {
-    if (n == KFIT_VL)
+    if (__builtin_constant_p(n) && n == KFIT_VL)
         kfit_store(p, v);
     else if (KFIT_DOUBLE)
         __builtin_ia32_maskstorepd256((void *)p, kfit_mask_d(n), (kfit_d256)v);
@@ -149,7 +149,7 @@ KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
 KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
 {
     vf v = {0};
-    if (n == KFIT_VL)
+    if (__builtin_constant_p(n) && n == KFIT_VL)
         return kfit_load(p);
     KFIT_UNROLL(16)
     for (int i = 0; i < KFIT_VL; i++)
@@ -160,7 +160,7 @@ KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
 
 KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
 {
-    if (n == KFIT_VL) {
+    if (__builtin_constant_p(n) && n == KFIT_VL) {
         kfit_store(p, v);
         return;
     }
@@ -171,6 +171,12 @@ KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
 }
 
 #endif
+
+/* How many elements lie before the first that starts a vector in memory, 0 to KFIT_VL - 1. */
+KFIT_INLINE long kfit_unaligned(const KFIT_TYPE *p)
+{
+    return (long)(-((unsigned long)p / sizeof *p) % (unsigned long)KFIT_VL);
+}
 
 /* The sum of the lanes, as a balanced tree. */
 #define KFIT_V16 (16 / sizeof(KFIT_TYPE))

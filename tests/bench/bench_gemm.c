@@ -1,8 +1,9 @@
 /* Seed kernels against OpenBLAS (cblas) and LIBXSMM, per shape, in one run.
  *
- * For each shape every seed's first choice of knobs is compiled, and those that differ from it in one knob; the fastest
- * is then timed against both peers: batches in alternating order, median of the paired ratios. Caches are warm, as in
- * a program that calls with the same weights. Operands lie 16 bytes past a cache line, where numpy's malloc puts them.
+ * For each shape every seed's first choice of knobs is compiled, and those that differ from it in one knob;
+ * the fastest is then timed against both peers: batches in alternating order, median of the paired ratios.
+ * Caches are warm, as in a program that calls with the same weights. Operands lie 16 bytes past a cache line,
+ * where numpy's malloc puts them.
  *
  *     bench_gemm [--json FILE] [--offset BYTES] [KEY ...]      KEY as in a trace; without: a table of shapes
  *
@@ -32,24 +33,50 @@ static const struct shape {
     enum kfit_dtype type;
 } shapes[] = {
     /* small, where LIBXSMM is at home */
-    {4, 4, 4, "nn", KFIT_F32},      {8, 8, 8, "nn", KFIT_F32},        {16, 16, 16, "nn", KFIT_F32},
-    {13, 13, 13, "nn", KFIT_F32},   {32, 32, 32, "nn", KFIT_F32},     {16, 16, 16, "nn", KFIT_F64},
-    {16, 24, 24, "nn", KFIT_F32},   {16, 64, 64, "nn", KFIT_F32},
+    {4, 4, 4, "nn", KFIT_F32},
+    {8, 8, 8, "nn", KFIT_F32},
+    {16, 16, 16, "nn", KFIT_F32},
+    {13, 13, 13, "nn", KFIT_F32},
+    {32, 32, 32, "nn", KFIT_F32},
+    {16, 16, 16, "nn", KFIT_F64},
+    {16, 24, 24, "nn", KFIT_F32},
+    {16, 64, 64, "nn", KFIT_F32},
     /* a classifier on 8x8 digits, padded to 768 inputs */
-    {1, 10, 256, "nn", KFIT_F32},   {4, 10, 256, "nn", KFIT_F32},     {8, 10, 256, "nn", KFIT_F32},
-    {16, 10, 256, "nn", KFIT_F32},  {4, 64, 768, "nn", KFIT_F32},     {16, 64, 768, "nn", KFIT_F32},
-    {8, 256, 256, "nn", KFIT_F32},  {4, 256, 768, "nn", KFIT_F32},    {16, 256, 768, "nn", KFIT_F32},
+    {1, 10, 256, "nn", KFIT_F32},
+    {4, 10, 256, "nn", KFIT_F32},
+    {8, 10, 256, "nn", KFIT_F32},
+    {16, 10, 256, "nn", KFIT_F32},
+    {4, 64, 768, "nn", KFIT_F32},
+    {16, 64, 768, "nn", KFIT_F32},
+    {8, 256, 256, "nn", KFIT_F32},
+    {4, 256, 768, "nn", KFIT_F32},
+    {16, 256, 768, "nn", KFIT_F32},
     /* its training: forward, and both gradients */
-    {64, 256, 768, "nn", KFIT_F32}, {768, 256, 64, "tn", KFIT_F32},   {64, 768, 256, "nt", KFIT_F32},
-    {256, 10, 64, "tn", KFIT_F32},  {64, 256, 10, "nt", KFIT_F32},
+    {64, 256, 768, "nn", KFIT_F32},
+    {768, 256, 64, "tn", KFIT_F32},
+    {64, 768, 256, "nt", KFIT_F32},
+    {256, 10, 64, "tn", KFIT_F32},
+    {64, 256, 10, "nt", KFIT_F32},
     /* a few rows through wide layers */
-    {1, 768, 768, "nn", KFIT_F32},  {2, 768, 768, "nn", KFIT_F32},    {4, 768, 768, "nn", KFIT_F32},
-    {8, 768, 768, "nn", KFIT_F32},  {16, 768, 768, "nn", KFIT_F32},   {1, 3072, 768, "nn", KFIT_F32},
-    {2, 3072, 768, "nn", KFIT_F32}, {4, 3072, 768, "nn", KFIT_F32},   {4, 768, 3072, "nn", KFIT_F32},
-    {8, 3072, 768, "nn", KFIT_F32}, {16, 1024, 1024, "nn", KFIT_F32}, {4, 768, 768, "nn", KFIT_F64},
+    {1, 768, 768, "nn", KFIT_F32},
+    {2, 768, 768, "nn", KFIT_F32},
+    {4, 768, 768, "nn", KFIT_F32},
+    {8, 768, 768, "nn", KFIT_F32},
+    {16, 768, 768, "nn", KFIT_F32},
+    {1, 3072, 768, "nn", KFIT_F32},
+    {2, 3072, 768, "nn", KFIT_F32},
+    {4, 3072, 768, "nn", KFIT_F32},
+    {4, 768, 3072, "nn", KFIT_F32},
+    {8, 3072, 768, "nn", KFIT_F32},
+    {16, 1024, 1024, "nn", KFIT_F32},
+    {4, 768, 768, "nn", KFIT_F64},
     /* the same with weights stored as [n,k] */
-    {1, 768, 768, "nt", KFIT_F32},  {4, 768, 768, "nt", KFIT_F32},    {8, 768, 768, "nt", KFIT_F32},
-    {4, 3072, 768, "nt", KFIT_F32}, {16, 256, 256, "nt", KFIT_F32},   {4, 768, 768, "nt", KFIT_F64},
+    {1, 768, 768, "nt", KFIT_F32},
+    {4, 768, 768, "nt", KFIT_F32},
+    {8, 768, 768, "nt", KFIT_F32},
+    {4, 3072, 768, "nt", KFIT_F32},
+    {16, 256, 256, "nt", KFIT_F32},
+    {4, 768, 768, "nt", KFIT_F64},
 };
 
 /* ---- operands ---- */
@@ -188,9 +215,11 @@ static bool find_libxsmm(struct runner *r, const struct problem *p)
     double one64 = 1, beta64 = g->beta;
     *r = (struct runner){.name = "libxsmm", .run = run_libxsmm};
     if (g->type_a == KFIT_F32)
-        r->smm = libxsmm_smmdispatch(g->n, g->m, g->k, &g->ldb, &g->lda, &g->ldc, &one, &beta, &flags, &prefetch);
+        r->smm =
+            libxsmm_smmdispatch(g->n, g->m, g->k, &g->ldb, &g->lda, &g->ldc, &one, &beta, &flags, &prefetch);
     else
-        r->dmm = libxsmm_dmmdispatch(g->n, g->m, g->k, &g->ldb, &g->lda, &g->ldc, &one64, &beta64, &flags, &prefetch);
+        r->dmm = libxsmm_dmmdispatch(g->n, g->m, g->k, &g->ldb, &g->lda, &g->ldc, &one64, &beta64, &flags,
+                                     &prefetch);
     return r->smm || r->dmm;
 }
 #endif
@@ -232,7 +261,8 @@ static double median(double *v, unsigned n)
 }
 
 /* Medians of every runner's time, and of its ratio to the first one's, from batches in turn. */
-static void compare(const struct runner *r, unsigned n, const struct problem *p, double ns[PEERS], double ratio[PEERS])
+static void compare(const struct runner *r, unsigned n, const struct problem *p, double ns[PEERS],
+                    double ratio[PEERS])
 {
     double t[PEERS][ROUNDS], q[PEERS][ROUNDS];
     unsigned calls[PEERS];
@@ -442,11 +472,11 @@ int main(int argc, char **argv)
         if (strcmp(kfit_seeds[i].device, "host") == 0)
             must(kfit_candidate_parse(kfit_seeds[i].source, kfit_seeds[i].bytes, &candidates[i], &err));
 
-    printf("# %s, core %s, %d thread%s; operands %zu bytes past a cache line; times in ns\n", openblas_get_config(),
-           openblas_get_corename(), openblas_get_num_threads(), openblas_get_num_threads() == 1 ? "" : "s",
-           offset_bytes % 64);
-    printf("%-22s %11s %11s %6s %11s %6s  %5s  best\n", "m x n x k", "kfit", "openblas", "ratio", "libxsmm", "ratio",
-           "first");
+    printf("# %s, core %s, %d thread%s; operands %zu bytes past a cache line; times in ns\n",
+           openblas_get_config(), openblas_get_corename(), openblas_get_num_threads(),
+           openblas_get_num_threads() == 1 ? "" : "s", offset_bytes % 64);
+    printf("%-22s %11s %11s %6s %11s %6s  %5s  best\n", "m x n x k", "kfit", "openblas", "ratio", "libxsmm",
+           "ratio", "first");
     struct totals t = {.worst_xsmm = INFINITY};
     cJSON *rows = cJSON_CreateArray();
     struct problem p;
@@ -456,14 +486,17 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; first == argc && i < sizeof shapes / sizeof *shapes; i++) {
         const struct shape *s = &shapes[i];
-        seed_key(&p.key, s->type, s->m, s->n, s->k, s->layout[0] == 't', s->layout[1] == 't', false, (int[3]){0});
+        seed_key(&p.key, s->type, s->m, s->n, s->k, s->layout[0] == 't', s->layout[1] == 't', false,
+                 (int[3]){0});
         cJSON_AddItemToArray(rows, bench(&p, &t));
     }
     printf("# openblas: ahead at %u of %u shapes, geometric mean %.2fx\n", t.ahead, t.shapes,
            exp(t.log_ratio / t.shapes));
     if (t.xsmm)
-        printf("# libxsmm, where it beats openblas and m <= 16, n, k <= 1024: within 10 %% or ahead at %u of %u, "
-               "worst %.2fx\n", t.xsmm_near, t.xsmm, t.worst_xsmm);
+        printf("# libxsmm, where it beats openblas and m <= 16, n, k <= 1024: within 10 %% or ahead at %u of "
+               "%u, "
+               "worst %.2fx\n",
+               t.xsmm_near, t.xsmm, t.worst_xsmm);
     if (json)
         write_json(json, rows);
     else

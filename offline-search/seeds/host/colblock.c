@@ -1,25 +1,31 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"colblock",
- "knobs":{"VB":[0,32], "KU":[2,4,1,8], "NV":[0,2,4,3,6,8,1], "MR":[0,4,8,6,12,16,3,2], "PF":[0,8,2,16], "KS":[0,1,2,4]},
- "require":["TB == 0", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C", "VB == 0 || N % VL > 0"],
+ "knobs":{"VB":[0,32], "PF":[0,8,4], "KU":[1,2,4], "NV":[0,2,4,3,6,8,1], "MR":[0,4,8,6,12,16,3,2],
+          "AL":[1,0]},
+ "require":["TB == 0", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C",
+            "VB == 0 || N % VL > 0"],
  "launches":[{"entry":"kfit_main"}]}
 */
-/* Column blocks: MR rows x NV vectors of C live in registers while k runs once over its whole length; the rows of
- * B pass by, each element loaded once per MR rows. The kernel of first choice when B is stored as [k,n]: at the
- * limit of the multipliers from four rows up. KS copies of the accumulators hide the latency of the adds where a
- * block is small; PF asks for rows of B ahead of their use, which pays once B is larger than the L2 cache. */
-
+/* Column blocks: MR rows x NV vectors of C live in registers while k runs once over its whole length; the
+ * rows of B pass by, each element loaded once per MR rows. The kernel of first choice when B is stored as
+ * [k,n]: at the limit of the multipliers from four rows up. PF asks for rows of B that many ahead, which can
+ * pay once B is larger than the L2 cache. So does AL, which starts the blocks where B's rows are aligned:
+ * numpy's are not, and every vector would touch two cache lines. Narrow vectors (VB) waste fewer lanes where
+ * n ends in a short rest. */
 #include "kfit_host.h"
 
 #define VECTORS KFIT_CEIL(KFIT_N, KFIT_VL)
-/* 0 leaves a knob to the shape: equal blocks of rows and of columns, at most so many as the registers allow. */
-#define ROWS_MAX (KFIT_VREGS < 32 ? 6 : 8)
+/* 0 leaves a knob to the shape: equal blocks of rows and of columns, as many as the registers allow. */
+#define ROWS_MAX    (KFIT_VREGS < 32 ? 6 : 8)
 #define VECTORS_MAX KFIT_MIN(8, KFIT_CEIL(KFIT_VREGS - 2 - MR, MR + 1))
-#define MR (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
-#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_CEIL(VECTORS, KFIT_CEIL(VECTORS, VECTORS_MAX)))
-#define KS (KFIT_KS ? KFIT_KS : MR * NV >= 6 ? 1 : MR * NV >= 3 ? 2 : 4)
-#define KU (KFIT_CEIL(KFIT_KU, KS) * KS)
-#define NB (NV * KFIT_VL)
+#define MR          (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
+#define NV          KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_CEIL(VECTORS, KFIT_CEIL(VECTORS, VECTORS_MAX)))
+/* Copies of the sums, which hide the latency of adding where a block is small. */
+#define KS          (MR * NV >= 6 ? 1 : MR * NV >= 3 ? 2 : 4)
+#define KU          (KFIT_CEIL(KFIT_KU, KS) * KS)
+#define NB          (NV * KFIT_VL)
+#define ALIGN                                                                                                \
+    (KFIT_AL && KFIT_LDB % KFIT_VL == 0 && KFIT_N >= NB && (long)KFIT_K * KFIT_LDB > KFIT_L2 / KFIT_BYTES_A)
 
 KFIT_INLINE KFIT_TYPE a_at(const KFIT_TYPE *a, long i, long p)
 {
@@ -45,7 +51,7 @@ KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf (*acc)[NV], lon
     }
 }
 
-/* mr x nv vectors at c; the last vector has `last` lanes. mr, nv and last are constants after inlining. */
+/* mr x nv vectors at c; the last vector has `last` lanes. mr and nv are constants after inlining. */
 KFIT_INLINE void block(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int mr, int nv, int last)
 {
     vf acc[KS][MR][NV];
@@ -94,10 +100,14 @@ KFIT_INLINE void columns(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, i
 void kfit_main(const KFIT_TYPE *restrict a, const KFIT_TYPE *restrict b, KFIT_TYPE *restrict c, void *ws)
 {
     (void)ws;
-    const int rest = KFIT_N % NB, nv = (rest + KFIT_VL - 1) / KFIT_VL;
-    long j = 0;
+    long j = ALIGN ? kfit_unaligned(b) : 0;
+    if (j)
+        columns(a, b, c, 1, (int)j);
     for (; j + NB <= KFIT_N; j += NB)
         columns(a, b + j, c + j, NV, KFIT_VL);
-    if (rest)
-        columns(a, b + j, c + j, nv, rest - (nv - 1) * KFIT_VL);
+    const int rest = ALIGN ? (int)(KFIT_N - j) : KFIT_N % NB;
+    KFIT_UNROLL_ALL
+    for (int nv = 1; nv <= NV; nv++)
+        if (nv == KFIT_CEIL(rest, KFIT_VL))
+            columns(a, b + j, c + j, nv, rest - (nv - 1) * KFIT_VL);
 }

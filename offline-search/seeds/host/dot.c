@@ -1,19 +1,21 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"dot",
  "knobs":{"VB":[0,32,16], "MR":[0,6,2,4,3,1], "NB":[0,4,8,2,6,16], "KU":[1,2]},
- "require":["TA == 0 || M * LDA == 1", "TB == 1 || N * LDB == 1", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C"],
+ "require":["TA == 0 || M * LDA == 1", "TB == 1 || N * LDB == 1", "BATCH == 1", "BYTES_A == BYTES_C",
+            "MR <= M", "VB < VL * BYTES_C"],
  "launches":[{"entry":"kfit_main"}]}
 */
-/* Dot products: for B stored as [n,k]. MR rows of A times NB rows of B, all read along k, with a vector of partial
- * sums each; at the end the NB vectors of a row are folded into one whose lanes are its NB sums. Rows of B are streams
- * the hardware prefetches by itself. Narrow vectors (VB) fold in fewer steps: better where k is short. */
+/* Dot products: for B stored as [n,k]. MR rows of A times NB rows of B, all read along k, with a vector of
+ * partial sums each; at the end the NB vectors of a row are folded into one whose lanes are its NB sums. Rows
+ * of B are streams the hardware prefetches by itself. Narrow vectors (VB) fold in fewer steps: better where k
+ * is short. */
 #include "kfit_host.h"
 
-#define MR KFIT_MIN(KFIT_M, KFIT_MR ? KFIT_MR : 4)
-#define NB KFIT_MIN(KFIT_VL, KFIT_NB ? KFIT_NB : MR == 1 ? 8 : MR == 2 ? 8 : 4)
+#define MR  KFIT_MIN(KFIT_M, KFIT_MR ? KFIT_MR : 4)
+#define NB  KFIT_MIN(KFIT_VL, KFIT_NB ? KFIT_NB : MR == 1 ? 8 : MR == 2 ? 8 : 4)
 #define NB2 (NB > 8 ? 16 : NB > 4 ? 8 : NB > 2 ? 4 : NB) /* the next power of two */
 
-/* Lanes x0+xh, y0+yh, x1+x(h+1), y1+y(h+1) ... with h = KFIT_VL/2: half the partial sums, x and y interleaved. */
+/* Lanes x0+xh, y0+yh, x1+x(h+1) ... with h = KFIT_VL/2: half the partial sums, x and y in turn. */
 KFIT_INLINE vf zip_add(vf x, vf y)
 {
     return kfit_zip_lo(x, y) + kfit_zip_hi(x, y);

@@ -4,19 +4,20 @@
  "require":["TB == 1", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C", "KC < K + 256"],
  "launches":[{"entry":"kfit_main"}]}
 */
-/* Packed panels, for B stored as [n,k] under many rows: KC x NV vectors of B are transposed into a gapless panel on
- * the stack, which all rows of A then use as colblock does. Transposing once pays from about sixteen rows up, or from
- * four where k is short; below that, dot is better. The only seed for both operands transposed. */
+/* Packed panels, for B stored as [n,k] under many rows: KC x NV vectors of B are transposed into a gapless
+ * panel on the stack, which all rows of A then use as colblock does. Transposing once pays from about sixteen
+ * rows up, or from four where k is short; below that, dot is better. The only seed for both operands
+ * transposed. */
 #include "kfit_host.h"
 
 #define VECTORS KFIT_CEIL(KFIT_N, KFIT_VL)
-/* 0 leaves a knob to the shape: equal blocks of rows and of columns, at most so many as the registers allow. */
-#define ROWS_MAX (KFIT_VREGS < 32 ? 6 : 8)
+/* 0 leaves a knob to the shape: equal blocks of rows and of columns, as many as the registers allow. */
+#define ROWS_MAX    (KFIT_VREGS < 32 ? 6 : 8)
 #define VECTORS_MAX KFIT_CEIL(KFIT_VREGS - 2 - MR, MR + 1)
-#define MR (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
-#define NV KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_CEIL(VECTORS, KFIT_CEIL(VECTORS, VECTORS_MAX)))
-#define NB (NV * KFIT_VL)
-#define KC KFIT_MIN(KFIT_KC, KFIT_K)
+#define MR          (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
+#define NV          KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_CEIL(VECTORS, KFIT_CEIL(VECTORS, VECTORS_MAX)))
+#define NB          (NV * KFIT_VL)
+#define KC          KFIT_MIN(KFIT_KC, KFIT_K)
 
 KFIT_INLINE KFIT_TYPE a_at(const KFIT_TYPE *a, long i, long p)
 {
@@ -56,8 +57,8 @@ KFIT_INLINE void transpose(const KFIT_TYPE *b, KFIT_TYPE *to, int kc, int rows)
 }
 
 /* mr rows x nv vectors of C from kc rows of the panel. */
-KFIT_INLINE void tile(const KFIT_TYPE *a, const KFIT_TYPE *panel, KFIT_TYPE *c, int kc, int add, int mr, int nv,
-                      int last)
+KFIT_INLINE void tile(const KFIT_TYPE *a, const KFIT_TYPE *panel, KFIT_TYPE *c, int kc, int add, int mr,
+                      int nv, int last)
 {
     vf acc[MR][NV];
     KFIT_UNROLL_ALL
@@ -102,7 +103,8 @@ KFIT_INLINE void columns(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, i
         for (; i + MR <= KFIT_M; i += MR)
             tile(KFIT_TA ? ap + i : ap + i * KFIT_LDA, panel, c + i * KFIT_LDC, kc, add, MR, nv, last);
         if (KFIT_M % MR)
-            tile(KFIT_TA ? ap + i : ap + i * KFIT_LDA, panel, c + i * KFIT_LDC, kc, add, KFIT_M % MR, nv, last);
+            tile(KFIT_TA ? ap + i : ap + i * KFIT_LDA, panel, c + i * KFIT_LDC, kc, add, KFIT_M % MR, nv,
+                 last);
     }
 }
 

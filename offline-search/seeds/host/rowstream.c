@@ -1,24 +1,29 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"rowstream",
- "knobs":{"KB":[4,8,2,16,6], "MR":[4,2,1,3], "NU":[2,1,4]},
+ "knobs":{"KB":[4,2,8,16,6], "MR":[4,2,1,3], "AL":[1,0]},
  "require":["TB == 0", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M || MR == 4"],
  "launches":[{"entry":"kfit_main"}]}
 */
-/* Row streams: KB rows of B at a time are read from end to end while C stays in the L1 cache and takes their sum. B is
- * read in the order it lies in memory, a page after the other, which is what the hardware's prefetcher and the TLB like
- * best: for one or two rows of A and a B that lives in the L3 cache or beyond, where the memory sets the pace. */
+/* Row streams: KB rows of B at a time are read from end to end while C stays in the L1 cache and takes their
+ * sum. B is read in the order it lies in memory, a page after the other, which is what the hardware's
+ * prefetcher and the TLB like best: for one or two rows of A and a B that lives in the L3 cache or beyond,
+ * where the memory sets the pace. AL starts at the first aligned column, where the rows of B have one in
+ * common. */
 #include "kfit_host.h"
 
-#define MR KFIT_MIN(KFIT_M, KFIT_MR)
-#define KB KFIT_MIN(KFIT_K, KFIT_KB)
+#define MR    KFIT_MIN(KFIT_M, KFIT_MR)
+#define KB    KFIT_MIN(KFIT_K, KFIT_KB)
+#define ALIGN (KFIT_AL && KFIT_LDB % KFIT_VL == 0 && KFIT_N >= 4 * KFIT_VL)
 
 KFIT_INLINE KFIT_TYPE a_at(const KFIT_TYPE *a, long i, long p)
 {
     return KFIT_TA ? a[p * KFIT_LDA + i] : a[i * KFIT_LDA + p];
 }
 
-/* c[mr rows, lanes] gets the products of kb rows of B at one place of the sweep; x holds A's elements, spread. */
-KFIT_INLINE void place(const vf x[MR][KB], const KFIT_TYPE *b, KFIT_TYPE *c, int mr, int kb, int lanes, int add)
+/* c[mr rows, lanes] gets the products of kb rows of B at one place of the sweep; x holds A's elements,
+ * spread. */
+KFIT_INLINE void place(const vf x[MR][KB], const KFIT_TYPE *b, KFIT_TYPE *c, int mr, int kb, int lanes,
+                       int add)
 {
     vf sum[MR];
     KFIT_UNROLL_ALL
@@ -39,7 +44,7 @@ KFIT_INLINE void place(const vf x[MR][KB], const KFIT_TYPE *b, KFIT_TYPE *c, int
 KFIT_INLINE void sweep(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, long p, int mr, int kb, int add)
 {
     vf x[MR][KB];
-    long j = 0;
+    long j = ALIGN ? kfit_unaligned(b) : 0;
     KFIT_UNROLL_ALL
     for (int i = 0; i < mr; i++) {
         KFIT_UNROLL_ALL
@@ -47,11 +52,12 @@ KFIT_INLINE void sweep(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, lon
             x[i][s] = kfit_broadcast(a_at(a, i, p + s));
     }
     b += p * KFIT_LDB;
-    KFIT_UNROLL(KFIT_NU)
+    if (j)
+        place(x, b, c, mr, kb, (int)j, add);
     for (; j + KFIT_VL <= KFIT_N; j += KFIT_VL)
         place(x, b + j, c + j, mr, kb, KFIT_VL, add);
-    if (KFIT_N % KFIT_VL)
-        place(x, b + j, c + j, mr, kb, KFIT_N % KFIT_VL, add);
+    if (ALIGN ? j < KFIT_N : KFIT_N % KFIT_VL)
+        place(x, b + j, c + j, mr, kb, ALIGN ? (int)(KFIT_N - j) : KFIT_N % KFIT_VL, add);
 }
 
 KFIT_INLINE void rows(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, int mr)

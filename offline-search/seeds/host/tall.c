@@ -1,16 +1,19 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"tall",
  "knobs":{"VB":[0,32], "NR":[0,8,4,6,5], "MV":[0,1,2,3], "KU":[1,2,4]},
- "require":["TA == 1", "N < 4 * VL", "BATCH == 1", "BYTES_A == BYTES_C", "NR <= N", "NR <= VL", "VB < VL * BYTES_C"],
+ "require":["TA == 1", "N < 4 * VL", "BATCH == 1", "BYTES_A == BYTES_C", "NR <= N",
+            "NR <= VL", "VB < VL * BYTES_C"],
  "launches":[{"entry":"kfit_main"}]}
 */
-/* Tall C, few columns, A stored as [k,m]: vectors run down the rows of C, as the rows of A lie in memory, and elements
- * of B are spread. Blocks of MV vectors of rows x NR columns are transposed when they are stored. Where n is below a
- * vector or a little above, no lanes are wasted: the gradient of a layer with ten outputs, for instance. */
+/* Tall C, few columns, A stored as [k,m]: vectors run down the rows of C, as the rows of A lie in memory, and
+ * elements of B are spread. Blocks of MV vectors of rows x NR columns are transposed when they are stored.
+ * Where n is below a vector or a little above, no lanes are wasted: the gradient of a layer with ten outputs,
+ * for instance. */
 #include "kfit_host.h"
 
 #define VECTORS KFIT_CEIL(KFIT_M, KFIT_VL)
-/* 0 leaves a knob to the shape: equal blocks of at most a vector of columns, with as many rows as registers allow. */
+/* 0 leaves a knob to the shape: equal blocks of at most a vector of columns, with as many rows as registers
+ * allow. */
 #define NR KFIT_MIN(KFIT_VL, KFIT_NR ? KFIT_NR : KFIT_CEIL(KFIT_N, KFIT_CEIL(KFIT_N, KFIT_MIN(12, KFIT_VL))))
 #define MV KFIT_MIN(VECTORS, KFIT_MV ? KFIT_MV : KFIT_CEIL(KFIT_VREGS - 2 - NR, NR + 1))
 
@@ -20,7 +23,8 @@ KFIT_INLINE KFIT_TYPE b_at(const KFIT_TYPE *b, long p, long j)
 }
 
 /* Row p of A and of B: one step along k for all of a block. */
-KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf (*acc)[KFIT_VL], long p, int mv, int nr, int last)
+KFIT_INLINE void step(const KFIT_TYPE *a, const KFIT_TYPE *b, vf (*acc)[KFIT_VL], long p, int mv, int nr,
+                      int last)
 {
     vf av[MV];
     KFIT_UNROLL_ALL
