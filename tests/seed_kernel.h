@@ -10,6 +10,7 @@ struct seed_kernel {
     struct kfit_modules *modules;
     struct kfit_kernel kernel;
     double compile_ns;
+    bool data_oblivious;
 };
 
 /* cc, isa: as kfit_compile. KFIT_E_REFUSED when the choice is not legal for the key, or gate 0 says no. */

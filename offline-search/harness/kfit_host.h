@@ -26,8 +26,8 @@
 #define KFIT_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define KFIT_CEIL(a, b) (((a) + (b) - 1) / (b))
 
-/* KFIT_UNROLL(n) before a loop: unroll it n times. n may be a macro, not an expression. KFIT_UNROLL_ALL: away with the
- * loop, early enough for arrays indexed by its counter to live in registers; at most 64 rounds. */
+/* KFIT_UNROLL(n) before a loop: unroll it n times. n may be a macro, not an expression. KFIT_UNROLL_ALL: away
+ * with the loop, early enough for arrays indexed by its counter to live in registers; at most 64 rounds. */
 #define KFIT_PRAGMA(x) _Pragma(#x)
 #ifdef __clang__
 #define KFIT_UNROLL(n) KFIT_PRAGMA(unroll n)
@@ -212,8 +212,8 @@ KFIT_INLINE KFIT_TYPE kfit_hsum(vf v)
     return (s[0] + s[2 % KFIT_V16]) + (s[1] + s[3 % KFIT_V16]);
 }
 
-/* Two vectors become two: the lower (lo) or the upper (hi) halves of x and y, lane by lane in turn. log2(KFIT_VL)
- * rounds over the pairs (i, i + KFIT_VL/2) of KFIT_VL vectors transpose them. */
+/* Two vectors become two: the lower (lo) or the upper (hi) halves of x and y, lane by lane in turn.
+ * log2(KFIT_VL) rounds over the pairs (i, i + KFIT_VL/2) of KFIT_VL vectors transpose them. */
 #define KFIT_SIZE_float 4
 #define KFIT_SIZE_double 8
 #define KFIT_PASTE_(a, b) a##b

@@ -1,9 +1,9 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"colblock",
- "knobs":{"VB":[0,32], "PF":[0,8,4], "KU":[1,2,4], "NV":[0,2,4,3,6,8,1], "MR":[0,4,8,6,12,16,3,2],
+ "knobs":{"VB":[0,32], "PF":[0,8,4], "KU":[1,2,4], "NV":[0,2,4,3,6,8,1], "MR":[0,4,8,6,12,3,2],
           "AL":[1,0]},
  "require":["TB == 0", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C",
-            "VB == 0 || N % VL > 0"],
+            "VB == 0 || N % VL > 0", "MR < VREGS", "(max(MR, (MR == 0) * min(M, 8)) + 1) * NV <= VREGS"],
  "launches":[{"entry":"kfit_main"}]}
 */
 /* Column blocks: MR rows x NV vectors of C live in registers while k runs once over its whole length; the
@@ -17,7 +17,7 @@
 #define VECTORS KFIT_CEIL(KFIT_N, KFIT_VL)
 /* 0 leaves a knob to the shape: equal blocks of rows and of columns, as many as the registers allow. */
 #define ROWS_MAX    (KFIT_VREGS < 32 ? 6 : 8)
-#define VECTORS_MAX KFIT_MIN(8, KFIT_CEIL(KFIT_VREGS - 2 - MR, MR + 1))
+#define VECTORS_MAX KFIT_MIN(8, (KFIT_VREGS - 1) / (MR + 1))
 #define MR          (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
 #define NV          KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_CEIL(VECTORS, KFIT_CEIL(VECTORS, VECTORS_MAX)))
 /* Copies of the sums, which hide the latency of adding where a block is small. */

@@ -1,7 +1,8 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"panel",
- "knobs":{"VB":[0,32], "NV":[0,2,4,1,3], "MR":[0,8,12,6,4,14], "KC":[256,128,512,64]},
- "require":["TB == 1", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C", "KC < K + 256"],
+ "knobs":{"VB":[0,32], "NV":[0,2,4,1,3], "MR":[0,8,12,6,4], "KC":[256,128,512,64]},
+ "require":["TB == 1", "BATCH == 1", "BYTES_A == BYTES_C", "MR <= M", "VB < VL * BYTES_C", "KC < K + 256",
+            "MR < VREGS", "(max(MR, (MR == 0) * min(M, 8)) + 1) * NV <= VREGS"],
  "launches":[{"entry":"kfit_main"}]}
 */
 /* Packed panels, for B stored as [n,k] under many rows: KC x NV vectors of B are transposed into a gapless
@@ -13,7 +14,7 @@
 #define VECTORS KFIT_CEIL(KFIT_N, KFIT_VL)
 /* 0 leaves a knob to the shape: equal blocks of rows and of columns, as many as the registers allow. */
 #define ROWS_MAX    (KFIT_VREGS < 32 ? 6 : 8)
-#define VECTORS_MAX KFIT_CEIL(KFIT_VREGS - 2 - MR, MR + 1)
+#define VECTORS_MAX ((KFIT_VREGS - 1) / (MR + 1))
 #define MR          (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
 #define NV          KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_CEIL(VECTORS, KFIT_CEIL(VECTORS, VECTORS_MAX)))
 #define NB          (NV * KFIT_VL)

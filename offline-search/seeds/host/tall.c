@@ -15,7 +15,7 @@
 /* 0 leaves a knob to the shape: equal blocks of at most a vector of columns, with as many rows as registers
  * allow. */
 #define NR KFIT_MIN(KFIT_VL, KFIT_NR ? KFIT_NR : KFIT_CEIL(KFIT_N, KFIT_CEIL(KFIT_N, KFIT_MIN(12, KFIT_VL))))
-#define MV KFIT_MIN(VECTORS, KFIT_MV ? KFIT_MV : KFIT_CEIL(KFIT_VREGS - 2 - NR, NR + 1))
+#define MV KFIT_MIN(VECTORS, KFIT_MV ? KFIT_MV : (KFIT_VREGS - 1) / (NR + 1))
 
 KFIT_INLINE KFIT_TYPE b_at(const KFIT_TYPE *b, long p, long j)
 {
