@@ -141,7 +141,7 @@ int cli_demo(int argc, char **argv)
         step(&d, "the same under kfit, which records what it calls", NULL, d.self, "run", "--trace", recorded,
              "--label", "demo", "--", d.python, script(&d, "serve.py"), "serve", model, in_dir(&d, "recorded.json"), NULL) ||
         step(&d, "what was recorded", NULL, d.self, "trace", "ls", recorded, NULL) ||
-        step(&d, "search a kernel for each recurring shape", NULL, d.self, "tune", "--cache", cache, "--min-calls", "50",
+        step(&d, "search a kernel for each recurring shape", NULL, d.self, "tune", "--wait", "--cache", cache, "--min-calls", "50",
              "--evaluations", evaluations, recorded, NULL) ||
         step(&d, "publish the winners", NULL, d.self, "approve", "--cache", cache, "--all", "--note", "demo", NULL) ||
         step(&d, "the same program again, now with the winners", NULL, d.self, "run", "--cache", cache, "--trace",
