@@ -146,7 +146,12 @@ static enum kfit_status judge(struct tuner *t, const struct kfit_built *built, c
         job.incumbent_bytes = incumbent->image_bytes;
         job.incumbent_plan = &incumbent->plan;
     }
-    enum kfit_status s = kfit_judge_run(t->p->judge, &job, r, err);
+    enum kfit_status s = KFIT_E_CRASH;
+    /* A runner that somebody killed, or that died on its own, says nothing about the candidate: once more. */
+    for (unsigned tries = 0; tries < 2 && (s == KFIT_E_CRASH || s == KFIT_E_INTERRUPTED) && !stopped(t); tries++)
+        s = kfit_judge_run(t->p->judge, &job, r, err);
+    if (stopped(t) && s != KFIT_OK)
+        s = interrupted(err);
     r->evaluate_ns = seconds_since(&start) * 1e9;
     t->result->evaluate_seconds += r->evaluate_ns * 1e-9;
     t->result->evaluations++;

@@ -88,6 +88,8 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
         if (!ts.item[i].alive)
             continue;
         enum kfit_status s = kfit_trace_set_control(ts.item[i].path, control, &err);
+        if (s == KFIT_E_NOTFOUND) /* ended since it was listed */
+            continue;
         const char *why = err.text[0] ? SAFE(err.text) : kfit_status_str(s);
         row(list, h->pid, SAFE(h->program), s == KFIT_OK ? NULL : why);
         reached += s == KFIT_OK;
