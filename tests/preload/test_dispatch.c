@@ -129,6 +129,17 @@ static void only_the_exact_key_runs_it(void)
         CHECK_INT(kfit_trace_at(t, i)->count[KFIT_REASON_NO_RECORD], kfit_slot_calls(kfit_trace_at(t, i)));
 }
 
+static void a_generation_by_number(void)
+{
+    char *out;
+    publish();
+    publish(); /* the second is current */
+    CHECK_INT(kfit_trace_header(run(&out, "KFIT_GENERATION=1", CALLS_ARGV("step", "1")))->generation, 1);
+    CHECK_STR(out, "42\n");
+    snprintf(trace_dir, sizeof trace_dir, "%s/second", kfit_test_dir());
+    CHECK_INT(kfit_trace_header(run(&out, NULL, CALLS_ARGV("step", "1")))->generation, 2);
+}
+
 static void recording_only_runs_nothing(void)
 {
     char *out;
@@ -266,6 +277,7 @@ static void a_generation_for_another_thread_count(void)
 static const struct kfit_test tests[] = {
     TEST(a_published_kernel_runs),
     TEST(only_the_exact_key_runs_it),
+    TEST(a_generation_by_number),
     TEST(recording_only_runs_nothing),
     TEST(a_banned_key_does_not_run),
     TEST(another_alpha_is_never_substituted),
