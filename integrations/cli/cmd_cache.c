@@ -137,7 +137,7 @@ static int show(int argc, char **argv)
             if (!kfit_key_equal(&r->key, &key))
                 continue;
             found++;
-            char *text = cli_outcome_receipt(&o, r, receipt) ? kfit_receipt_to_json(receipt) : NULL;
+            char *text = kfit_record_receipt(r, o.store, receipt) ? kfit_receipt_to_json(receipt) : NULL;
             if (json) {
                 cJSON *e = describe(&o, r);
                 cJSON_AddStringToObject(e, "set", sets[s].name);

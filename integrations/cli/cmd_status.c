@@ -21,7 +21,7 @@ static void print(const struct cli_trace *t, const uint64_t count[KFIT_TRACE_REA
     printf("%s %d %s%s%s%s\n", t->alive ? "live " : "ended", h->pid, SAFE(h->program),
            h->label[0] ? " (" : "", SAFE(h->label), h->label[0] ? ")" : "");
     printf("      mode %s%s", mode_name(h->mode), h->control == KFIT_CONTROL_OFF ? ", switched off" : "");
-    if (h->generation)
+    if (h->generation && !h->state_text[0])
         printf(", generation %llu", (unsigned long long)h->generation);
     printf("; %s%s%s\n", SAFE(h->state_text), h->state_text[0] ? "" : kfit_reason_text(h->state_reason),
            h->rank >= 0 ? "; a rank of several" : "");

@@ -1,6 +1,8 @@
 #include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "judging.h"
 
@@ -36,6 +38,7 @@ struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct 
     char runner[PATH_MAX];
     struct kfit_error err = {0};
     struct kfit_judge *j = NULL;
+    double load;
     if (!cli_find_runner(runner, sizeof runner)) {
         cli_fail("kfit-runner is not where this program belongs; build or install kfit completely");
         return NULL;
@@ -51,5 +54,9 @@ struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct 
     }
     if (s != KFIT_OK)
         cli_failed(NULL, s, &err);
+    else if (getloadavg(&load, 1) == 1 && load > (double)sysconf(_SC_NPROCESSORS_ONLN) / 2)
+        cli_say(
+            "the machine is busy (load %.1f): times will be noisy, and gains may look larger than they are",
+            load);
     return s == KFIT_OK ? j : NULL;
 }

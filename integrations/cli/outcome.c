@@ -55,18 +55,6 @@ void cli_outcome_close(struct cli_outcome *o)
         kfit_store_close(o->store);
 }
 
-bool cli_outcome_receipt(const struct cli_outcome *o, const struct kfit_record *r, struct kfit_receipt *out)
-{
-    uint8_t k[KFIT_STORE_KEY_MAX];
-    void *json;
-    size_t bytes, n = kfit_store_key(k, r->env_hard, &r->key, r->source_digest);
-    if (!o->store || kfit_store_get(o->store, KFIT_TABLE_RECEIPTS, k, n, &json, &bytes, NULL) != KFIT_OK)
-        return false;
-    bool ok = kfit_receipt_from_json(json, bytes, out, NULL) == KFIT_OK;
-    free(json);
-    return ok;
-}
-
 const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *buf)
 {
     uint8_t key[8];

@@ -3,7 +3,6 @@
 #define CLI_OUTCOME_H
 
 #include "cli.h"
-#include "kfit/receipt.h"
 #include "records.h"
 #include "report.h"
 
@@ -22,8 +21,6 @@ enum { CLI_WANT_STORE = 1, CLI_WANT_GENERATION = 2, CLI_WANT_IMAGES = 4, CLI_WAN
 bool cli_outcome_open(struct cli_outcome *o, const char *dir, const char *which, unsigned want);
 void cli_outcome_close(struct cli_outcome *o);
 
-/* The receipt of a record, from the store. */
-bool cli_outcome_receipt(const struct cli_outcome *o, const struct kfit_record *r, struct kfit_receipt *out);
 /* Text of an environment hash, from generation or store; "" if neither knows it. buf holds KFIT_ENV_TEXT_MAX.
  */
 const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *buf);

@@ -133,3 +133,15 @@ enum kfit_status kfit_records_staged(struct kfit_records *out, struct kfit_store
     enum kfit_status st = kfit_store_each(s, KFIT_TABLE_STAGED, NULL, 0, take_staged, &r, err);
     return st == KFIT_OK ? r.status : st;
 }
+
+bool kfit_record_receipt(const struct kfit_record *r, struct kfit_store *s, struct kfit_receipt *out)
+{
+    uint8_t k[KFIT_STORE_KEY_MAX];
+    void *json;
+    size_t bytes, n = kfit_store_key(k, r->env_hard, &r->key, r->source_digest);
+    if (!s || kfit_store_get(s, KFIT_TABLE_RECEIPTS, k, n, &json, &bytes, NULL) != KFIT_OK)
+        return false;
+    bool ok = kfit_receipt_from_json(json, bytes, out, NULL) == KFIT_OK;
+    free(json);
+    return ok;
+}

@@ -3,6 +3,7 @@
 #define KFIT_RECORDS_H
 
 #include "kfit/generation.h"
+#include "kfit/receipt.h"
 #include "kfit/store.h"
 
 struct kfit_records {
@@ -31,5 +32,7 @@ void kfit_records_remove(struct kfit_records *r, struct kfit_record *record);
 
 /* Same winner (or both negative), so that publishing it again would change nothing. */
 bool kfit_record_same(const struct kfit_record *a, const struct kfit_record *b);
+/* The receipt behind a record; false if the store (may be NULL) has none that parses. */
+bool kfit_record_receipt(const struct kfit_record *r, struct kfit_store *s, struct kfit_receipt *out);
 
 #endif

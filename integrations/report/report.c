@@ -15,18 +15,6 @@ static double nominal_ns(const union kfit_key *key)
     return 150 + (half > bytes ? half : bytes);
 }
 
-static bool receipt_of(struct kfit_store *s, const struct kfit_record *record, struct kfit_receipt *out)
-{
-    uint8_t k[KFIT_STORE_KEY_MAX];
-    void *json;
-    size_t bytes, n = kfit_store_key(k, record->env_hard, &record->key, record->source_digest);
-    if (!s || kfit_store_get(s, KFIT_TABLE_RECEIPTS, k, n, &json, &bytes, NULL) != KFIT_OK)
-        return false;
-    bool ok = kfit_receipt_from_json(json, bytes, out, NULL) == KFIT_OK;
-    free(json);
-    return ok;
-}
-
 static void add_result(struct kfit_report_key *k, const struct kfit_record *record, bool published,
                        struct kfit_store *store)
 {
@@ -44,7 +32,7 @@ static void add_result(struct kfit_report_key *k, const struct kfit_record *reco
     k->before_ns = record->ns_generic > 0 ? record->ns_generic : record->ns_incumbent;
     k->after_ns = won ? record->ns_candidate : k->before_ns;
     k->measured = k->before_ns > 0;
-    if (!won && receipt && receipt_of(store, record, receipt)) {
+    if (!won && receipt && kfit_record_receipt(record, store, receipt)) {
         snprintf(k->code, sizeof k->code, "%s", kfit_code_str(receipt->code));
         if (receipt->verdict != KFIT_VERDICT_PROMOTED)
             k->verdict = receipt->verdict;
