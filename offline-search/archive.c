@@ -54,24 +54,9 @@ unsigned archive_count(const struct kfit_tune_params *t, const union kfit_key *k
 }
 
 bool archive_staged(const struct kfit_tune_params *t, const union kfit_key *key, struct kfit_record *record,
-                    void **image)
+                    void **bytes)
 {
-    uint8_t k[KFIT_STORE_KEY_MAX];
-    void *value;
-    size_t bytes;
-    *image = NULL;
-    if (kfit_store_get(t->store, KFIT_TABLE_STAGED, k, kfit_store_key(k, t->env->hard_hash, key, NULL), &value, &bytes,
-                       NULL) != KFIT_OK)
-        return false;
-    bool ok = kfit_record_decode(value, bytes, record, NULL) == KFIT_OK;
-    if (ok && record->image_bytes) {
-        *image = malloc(record->image_bytes);
-        ok = *image != NULL;
-        if (ok)
-            record->image = memcpy(*image, record->image, record->image_bytes);
-    }
-    free(value);
-    return ok;
+    return kfit_store_staged(t->store, t->env->hard_hash, key, record, bytes, NULL) == KFIT_OK;
 }
 
 enum kfit_status archive_stage(const struct kfit_tune_params *t, const struct kfit_receipt *r, const void *image,
@@ -97,32 +82,15 @@ enum kfit_status archive_stage(const struct kfit_tune_params *t, const struct kf
     memcpy(record.source_digest, r->digest, sizeof record.source_digest);
     memcpy(record.origin, r->origin, sizeof record.origin);
 
-    size_t bytes = kfit_record_size(&record);
-    void *value = malloc(bytes);
     char *json = kfit_receipt_to_json(r);
-    enum kfit_status s = KFIT_E_NOMEM;
-    if (value && json) {
-        uint8_t staged[KFIT_STORE_KEY_MAX], receipt[KFIT_STORE_KEY_MAX], hard[8], soft[8];
-        kfit_record_encode(&record, value);
-        size_t staged_bytes = kfit_store_key(staged, t->env->hard_hash, &r->key, NULL);
-        size_t receipt_bytes = kfit_store_key(receipt, t->env->hard_hash, &r->key, r->digest);
-        for (int i = 0; i < 8; i++) {
-            hard[i] = (uint8_t)(t->env->hard_hash >> (56 - 8 * i));
-            soft[i] = (uint8_t)(t->env->soft_hash >> (56 - 8 * i));
-        }
-        const struct kfit_store_op ops[] = {
-            {KFIT_TABLE_STAGED, staged, staged_bytes, value, bytes},
-            {KFIT_TABLE_RECEIPTS, receipt, receipt_bytes, json, strlen(json)},
-            {KFIT_TABLE_EVALS, receipt, receipt_bytes, json, strlen(json)},
-            {KFIT_TABLE_SOURCES, r->digest, sizeof r->digest, source, source_bytes},
-            {KFIT_TABLE_ENVS, hard, sizeof hard, t->env->hard, strlen(t->env->hard)},
-            {KFIT_TABLE_ENVS, soft, sizeof soft, t->env->soft, strlen(t->env->soft)},
-        };
-        s = kfit_store_apply(t->store, ops, sizeof ops / sizeof *ops, err);
-    } else {
-        kfit_fail(err, s, "stage: out of memory");
-    }
-    free(value);
+    if (!json)
+        return kfit_fail(err, KFIT_E_NOMEM, "stage: out of memory");
+    /* Source and evaluation first: without the staged record they are true, and mean nothing yet. */
+    enum kfit_status s = kfit_store_put(t->store, KFIT_TABLE_SOURCES, r->digest, sizeof r->digest, source, source_bytes, err);
+    if (s == KFIT_OK)
+        s = archive_note(t, r, err);
+    if (s == KFIT_OK)
+        s = kfit_store_stage(t->store, t->env, &record, json, err);
     free(json);
     return s;
 }
@@ -133,18 +101,14 @@ struct winner_walk {
     void *ctx;
 };
 
-/* Digests are looked up after the walk's snapshot is read: the store allows reads inside a walk. */
-static int one_winner(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
-                      const char *problem)
+static int one_winner(void *ctx, const struct kfit_record *record, const char *problem)
 {
     struct winner_walk *w = ctx;
-    struct kfit_record record;
     struct kfit_receipt receipt;
-    (void)key, (void)key_bytes;
-    if (problem || kfit_record_decode(value, value_bytes, &record, NULL) != KFIT_OK || record.kind != KFIT_RECORD_WINNER)
+    if (problem || record->kind != KFIT_RECORD_WINNER)
         return 0;
-    return receipt_at(w->t, KFIT_TABLE_RECEIPTS, &record.key, record.source_digest, &receipt) ? w->fn(w->ctx, &receipt)
-                                                                                              : 0;
+    return receipt_at(w->t, KFIT_TABLE_RECEIPTS, &record->key, record->source_digest, &receipt) ? w->fn(w->ctx, &receipt)
+                                                                                                : 0;
 }
 
 enum kfit_status archive_each_winner(const struct kfit_tune_params *t,
@@ -152,8 +116,5 @@ enum kfit_status archive_each_winner(const struct kfit_tune_params *t,
                                      struct kfit_error *err)
 {
     struct winner_walk walk = {t, fn, ctx};
-    uint8_t prefix[8];
-    for (int i = 0; i < 8; i++)
-        prefix[i] = (uint8_t)(t->env->hard_hash >> (56 - 8 * i));
-    return kfit_store_each(t->store, KFIT_TABLE_STAGED, prefix, sizeof prefix, one_winner, &walk, err);
+    return kfit_store_staged_each(t->store, t->env->hard_hash, one_winner, &walk, err);
 }

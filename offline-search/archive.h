@@ -13,9 +13,9 @@ enum kfit_status archive_note(const struct kfit_tune_params *t, const struct kfi
 /* How many evaluations are stored for key. */
 unsigned archive_count(const struct kfit_tune_params *t, const union kfit_key *key);
 
-/* The staged record of key. image is malloc'ed (NULL for a negative). false: none. */
+/* The staged record of key; its image points into *bytes, the caller's to free. false: none (*bytes is NULL). */
 bool archive_staged(const struct kfit_tune_params *t, const union kfit_key *key, struct kfit_record *record,
-                    void **image);
+                    void **bytes);
 /* Stages a winner (image not NULL) or a negative with its receipt, source and environment: all or nothing. */
 enum kfit_status archive_stage(const struct kfit_tune_params *t, const struct kfit_receipt *r, const void *image,
                                size_t image_bytes, const char *source, size_t source_bytes, struct kfit_error *err);

@@ -306,11 +306,11 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
     const struct kfit_target *target = &t->p->targets[index];
     unsigned budget = t->p->evaluations ? t->p->evaluations : EVALUATIONS_DEFAULT;
     struct kfit_record incumbent;
-    void *incumbent_image = NULL;
-    bool staged = archive_staged(t->p, &target->key, &incumbent, &incumbent_image);
+    void *incumbent_bytes = NULL;
+    bool staged = archive_staged(t->p, &target->key, &incumbent, &incumbent_bytes);
     if (staged && archive_count(t->p, &target->key) >= budget) { /* an earlier campaign finished this one */
         resume_target(t, index, budget, &incumbent);
-        free(incumbent_image);
+        free(incumbent_bytes);
         return KFIT_OK;
     }
 
@@ -366,7 +366,7 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
     }
 out:
     population_finish(&pop);
-    free(incumbent_image);
+    free(incumbent_bytes);
     return s;
 }
 
@@ -399,7 +399,7 @@ enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kf
     struct kfit_candidate *c = NULL;
     struct kfit_built built = {0};
     struct kfit_record incumbent;
-    void *image = NULL;
+    void *incumbent_bytes = NULL;
     static const struct kfit_choice first;
     enum kfit_status s = tuner_init(&t, params, &result, err);
     if (s == KFIT_OK)
@@ -411,7 +411,7 @@ enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kf
     identify(&t, c, key, choice, "eval", receipt);
     s = compile(&t, c, key, choice, receipt, &built, err);
     if (s == KFIT_OK) {
-        bool staged = params->store && archive_staged(params, key, &incumbent, &image);
+        bool staged = params->store && archive_staged(params, key, &incumbent, &incumbent_bytes);
         s = judge(&t, &built, staged ? &incumbent : NULL, false, receipt, err);
     } else if (s == KFIT_E_REFUSED) {
         s = KFIT_OK;
@@ -421,7 +421,7 @@ enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kf
                 ? archive_stage(params, receipt, built.image, built.image_bytes, source, bytes, err)
                 : archive_note(params, receipt, err);
 out:
-    free(image);
+    free(incumbent_bytes);
     kfit_built_finish(&built);
     kfit_candidate_destroy(c);
     tuner_finish(&t);
