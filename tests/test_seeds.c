@@ -40,18 +40,18 @@ static void set(struct arg *a, size_t i, double v)
         ((float *)a->data)[i] = (float)v;
 }
 
-/* The argument's last byte is the last of a mapping; its gaps, and an output, are NaN. */
-static void arg_make(struct arg *a, const union kfit_key *key, unsigned index)
+/* The argument ends `room` elements before an unreadable page; its gaps, and an output, are NaN. */
+static void arg_make(struct arg *a, const union kfit_key *key, unsigned index, unsigned room)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     kfit_op_of(key)->tensor(key, index, &a->t);
     a->bytes = kfit_tensor_bytes(&a->t);
-    a->map_bytes = (a->bytes + page - 1) / page * page + 2 * page;
+    a->map_bytes = (a->bytes + page - 1) / page * page + 3 * page;
     a->map = mmap(NULL, a->map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(a->map != MAP_FAILED);
     memset(a->map, 0xff, a->map_bytes - page);
     CHECK(mprotect(a->map + a->map_bytes - page, page, PROT_NONE) == 0);
-    a->data = a->map + a->map_bytes - page - a->bytes;
+    a->data = a->map + a->map_bytes - page - a->bytes - room * kfit_dtype_bytes(a->t.type);
     size_t n = a->bytes / kfit_dtype_bytes(a->t.type);
     for (size_t i = 0; a->t.dir != KFIT_OUT && i < n; i++)
         if (inside(&a->t, i))
@@ -71,11 +71,11 @@ static void arg_free(struct arg *a)
 static bool untouched(const struct arg *a)
 {
     size_t size = kfit_dtype_bytes(a->t.type), page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t lead = (size_t)(a->data - a->map);
-    if (memcmp(a->map, a->before, lead))
+    size_t lead = (size_t)(a->data - a->map), end = lead + a->bytes;
+    if (memcmp(a->map, a->before, lead) || memcmp(a->map + end, a->before + end, a->map_bytes - page - end))
         return false;
     if (a->t.dir == KFIT_IN)
-        return !memcmp(a->data, a->before + lead, a->map_bytes - page - lead);
+        return !memcmp(a->data, a->before + lead, a->bytes);
     for (size_t i = 0; i < a->bytes / size; i++)
         if (!inside(&a->t, i) && memcmp(a->data + i * size, a->before + lead + i * size, size))
             return false;
@@ -85,7 +85,7 @@ static bool untouched(const struct arg *a)
 /* ---- one sample ---- */
 
 static void sample_check(const struct kfit_candidate *c, const union kfit_key *key,
-                         const struct kfit_choice *choice, const char *cc, const char *isa)
+                         const struct kfit_choice *choice, const char *cc, const char *isa, unsigned room)
 {
     const struct kfit_gemm_key *g = &key->gemm;
     struct kfit_error err = {0};
@@ -99,7 +99,7 @@ static void sample_check(const struct kfit_candidate *c, const union kfit_key *k
     enum kfit_status s = seed_kernel_build(&kernel, c, key, choice, cc, isa, &err);
     CHECK_MSG(s == KFIT_OK, "%s: %s", who, err.text);
     for (unsigned i = 0; i < 3; i++)
-        arg_make(&args[i], key, i);
+        arg_make(&args[i], key, i, room);
 
     size_t n = (size_t)g->m * (size_t)g->n;
     double *ref = malloc(2 * n * sizeof *ref), *mag = ref + n;
@@ -181,7 +181,7 @@ static void run_samples(unsigned per_seed, const char *cc, const char *isa)
             draw_choice(c, &choice);
             if (!legal(c, &key, &choice, isa))
                 continue;
-            sample_check(c, &key, &choice, cc, isa);
+            sample_check(c, &key, &choice, cc, isa, below(2) ? 0 : below(16));
             done++;
         }
         CHECK_INT(done, per_seed);
@@ -244,6 +244,26 @@ static void samples_are_right(void)
     run_samples(5, NULL, NULL);
 }
 
+/* Rows of B that share an alignment but do not start on it, and a B beyond the L2 cache: seeds then start
+ * their blocks at the first aligned column. */
+static void unaligned_columns_are_right(void)
+{
+    struct kfit_error err = {0};
+    for (unsigned i = 0; i < kfit_seed_count; i++) {
+        struct kfit_candidate *c;
+        CHECK_OK(kfit_candidate_parse(kfit_seeds[i].source, kfit_seeds[i].bytes, &c, &err), err);
+        for (int odd = 1; odd < 16; odd += 7) {
+            union kfit_key key;
+            int n = 496 + odd, ldb = 512, k = (int)(sysconf(_SC_LEVEL2_CACHE_SIZE) / 4 / ldb) + 9;
+            seed_key(&key, odd == 8 ? KFIT_F64 : KFIT_F32, 3, n, k, false, false, odd > 8,
+                     (int[3]){0, ldb - n, 0});
+            if (legal(c, &key, &(struct kfit_choice){0}, NULL))
+                sample_check(c, &key, &(struct kfit_choice){0}, NULL, NULL, 5);
+        }
+        kfit_candidate_destroy(c);
+    }
+}
+
 static void many_samples_are_right(void)
 {
     run_samples(60, NULL, NULL);
@@ -270,6 +290,7 @@ static const struct kfit_test tests[] = {
     TEST(first_values_are_legal_where_any_are),
     TEST(every_shape_has_a_seed),
     TEST(samples_are_right),
+    TEST(unaligned_columns_are_right),
     TEST_SLOW(many_samples_are_right, 300),
     TEST_SLOW(narrower_machines, 300),
     TEST_SLOW(other_compiler, 300),
