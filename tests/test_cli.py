@@ -613,6 +613,22 @@ class Judging(Case):
         _, err = self.kfit("tune", "--cache", self.cache, "--key", key(2048), self.traces, rc=1)
         self.assertIn("not in these traces", err)
 
+    def test_tune_rewrites_one_line_on_a_terminal(self):
+        self.trace((key(64), 400, 0))
+        args = [KFIT, "tune", "--wait", "--cache", self.cache, "--generic", self.blas(), "--evaluations", "3", self.traces]
+        pid, tty = pty.fork()
+        if pid == 0:
+            os.execve(KFIT, args, self.env)
+        out = b""
+        try:
+            while block := os.read(tty, 4096):
+                out += block
+        except OSError:  # the other side is gone
+            pass
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, out)
+        self.assertRegex(out, rb"\r\x1b\[K\[1/1\] gemm/[^\r\n]*: \d/3, best \d+\.\d\d \[[^\r\n]*\]\r")
+        self.assertRegex(out, rb"\r\x1b\[K\[1/1\] gemm/[^\r\n]*: (promoted|kept|refused)[^\r]*\r\n")
+
     def test_one_tune_at_a_time_and_ctrl_c(self):
         p = self.tune("--evaluations", "500")
         for line in p.stderr:

@@ -59,8 +59,8 @@ static void progress(void *ctx, const struct kfit_tune_progress *p)
         else
             fprintf(stderr, "no candidate was right\n");
     } else if (t->terminal) {
-        fprintf(stderr, "\r\033[K[%zu/%zu] %.60s: %u/%u%s", p->target + 1, p->targets, cli_key(&p->at->key),
-                p->evaluation, p->evaluations, ratio);
+        fprintf(stderr, "\r\033[K[%zu/%zu] %.60s: %u/%u%s%s", p->target + 1, p->targets, cli_key(&p->at->key),
+                p->evaluation, p->evaluations, best ? ", best " : "", ratio);
     } else if (p->event == KFIT_TUNE_TARGET) {
         fprintf(stderr, "[%zu/%zu] %s: %llu calls, generic %s\n", p->target + 1, p->targets,
                 cli_key(&p->at->key), (unsigned long long)p->at->calls, cli_ns(p->at->ns_incumbent));
