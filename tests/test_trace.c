@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -302,10 +303,12 @@ static void another_pid_namespace(void)
     CHECK(!pipe(ready));
     pid_t outer = fork();
     if (!outer) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whatever fails, nobody stays behind */
         if (unshare(CLONE_NEWPID))
             _exit(77);
         pid_t inner = fork();
         if (!inner) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             char path[512] = "";
             struct kfit_recorder *r = recorder(kfit_test_dir(), 64);
             snprintf(path, sizeof path, "%s", kfit_recorder_path(r));
