@@ -235,6 +235,77 @@ static void every_kind_of_key_is_judged(void)
     }
 }
 
+/* A/A: the present winner dressed as a candidate. */
+static void against_itself(unsigned trials)
+{
+    union kfit_key key =
+        key_of("gemm/f32,f32,f32/acc=f32/m=4,n=64,k=64/nn/lda=64,ldb=64,ldc=64/alpha=1,beta=0/align=16");
+    struct kfit_judge *j = judge();
+    struct kfit_candidate *c;
+    struct kfit_built b = {0};
+    struct kfit_error err = {0};
+    unsigned seed = 0, promoted = 0, against_image = 0;
+    while (seed < kfit_seed_count && strcmp(kfit_seeds[seed].name, "colblock"))
+        seed++;
+    CHECK(seed < kfit_seed_count);
+    CHECK_OK(kfit_candidate_parse(kfit_seeds[seed].source, kfit_seeds[seed].bytes, &c, &err), err);
+    CHECK_OK(kfit_compile(&(struct kfit_compile_params){.candidate = c,
+                                                        .key = &key,
+                                                        .choice = &(struct kfit_choice){{0}},
+                                                        .allow_no_isolation = true},
+                          &b, &err),
+             err);
+    for (unsigned i = 0; i < trials; i++) {
+        struct kfit_receipt r = {0};
+        struct kfit_judge_job job = {.key = &key,
+                                     .image = b.image,
+                                     .image_bytes = b.image_bytes,
+                                     .plan = &b.plan,
+                                     .incumbent_image = b.image,
+                                     .incumbent_bytes = b.image_bytes,
+                                     .incumbent_plan = &b.plan};
+        CHECK_OK(kfit_judge_run(j, &job, &r, &err), err);
+        CHECK_MSG(r.gates[0].ok && r.verdict != KFIT_VERDICT_REFUSED, "%s %s", kfit_code_str(r.code),
+                  r.detail);
+        against_image += r.timings[0].ns_generic != r.timings[0].ns_incumbent;
+        promoted += r.verdict == KFIT_VERDICT_PROMOTED;
+    }
+    printf("  %u of %u promoted; the incumbent was the winner %u times\n", promoted, trials, against_image);
+    CHECK_INT(promoted, 0);
+    CHECK(against_image > trials / 2);
+    kfit_candidate_destroy(c);
+    kfit_built_finish(&b);
+    kfit_judge_destroy(j);
+}
+
+static void a_winner_does_not_beat_itself(void)
+{
+    against_itself(4);
+}
+
+static void a_winner_does_not_beat_itself_200_times(void)
+{
+    against_itself(200);
+}
+
+/* The same right kernels again and again: none may be refused. */
+static void a_hundred_runs_without_a_false_alarm(void)
+{
+    static const char *const good[] = {"good_reversed", "good_split", "good_zero", "good_columns",
+                                       "good_plain"};
+    struct kfit_judge *j = judge();
+    for (unsigned i = 0; i < 100; i++) {
+        struct kfit_receipt r = run_file(j, i & 1 ? small_adding : small, good[i % 5], false);
+        CHECK_MSG(r.verdict != KFIT_VERDICT_REFUSED, "run %u, %s: %s %s", i, good[i % 5],
+                  kfit_code_str(r.code), r.detail);
+        if (i % 10 == 9) { /* other fixed inputs */
+            kfit_judge_destroy(j);
+            j = judge();
+        }
+    }
+    kfit_judge_destroy(j);
+}
+
 static void generic_is_timed_and_bounded(void)
 {
     struct kfit_judge *j = judge();
@@ -307,6 +378,9 @@ static const struct kfit_test tests[] = {TEST(bad_kernels_get_their_own_code_1),
                                          TEST(odd_but_right_kernels_are_not_refused),
                                          TEST(what_passes_gate_0_unseen_is_stopped_by_the_runner),
                                          TEST(every_kind_of_key_is_judged),
+                                         TEST(a_winner_does_not_beat_itself),
+                                         TEST_SLOW(a_winner_does_not_beat_itself_200_times, 900),
+                                         TEST_SLOW(a_hundred_runs_without_a_false_alarm, 900),
                                          TEST(generic_is_timed_and_bounded),
                                          TEST(one_judge_at_a_time),
                                          TEST(missing_parts_are_named)};
