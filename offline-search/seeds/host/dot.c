@@ -1,6 +1,6 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"dot",
- "knobs":{"VB":[0,32,16], "MR":[0,6,2,4,3,1], "NB":[0,4,8,2,6,16], "KU":[1,2]},
+ "knobs":{"VB":[0,32,16], "MR":[0,6,2,4,3,1], "NB":[0,4,8,6,2], "KU":[2,1]},
  "require":["TA == 0 || M * LDA == 1", "TB == 1 || N * LDB == 1", "BATCH == 1", "BYTES_A == BYTES_C",
             "MR <= M", "VB < VL * BYTES_C"],
  "launches":[{"entry":"kfit_main"}]}
@@ -11,8 +11,9 @@
  * is short. */
 #include "kfit_host.h"
 
-#define MR  KFIT_MIN(KFIT_M, KFIT_MR ? KFIT_MR : 4)
-#define NB  KFIT_MIN(KFIT_VL, KFIT_NB ? KFIT_NB : MR == 1 ? 8 : MR == 2 ? 8 : 4)
+/* 0 leaves a knob to the shape and the registers. */
+#define MR  KFIT_MIN(KFIT_M, KFIT_MR ? KFIT_MR : KFIT_VREGS < 32 ? 3 : 4)
+#define NB  KFIT_MIN(KFIT_VL, KFIT_NB ? KFIT_NB : KFIT_MIN(8, (KFIT_VREGS - 1) / MR - 1))
 #define NB2 (NB > 8 ? 16 : NB > 4 ? 8 : NB > 2 ? 4 : NB) /* the next power of two */
 
 /* Lanes x0+xh, y0+yh, x1+x(h+1) ... with h = KFIT_VL/2: half the partial sums, x and y in turn. */
