@@ -351,7 +351,10 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
         s = KFIT_OK;
     } else if (s == KFIT_OK) {
         bool won = winner >= 0, keeps = staged && incumbent.kind == KFIT_RECORD_WINNER;
-        if (won || !keeps) { /* a present winner stays unless it was beaten */
+        /* "Keep the generic" is a finding only where timing said so; noise, or a winner that did not repeat, is none,
+         * and the next campaign tries again. A present winner stays unless it was beaten. */
+        bool finding = won || outcome.code == KFIT_CODE_SLOW_TIE || outcome.code == KFIT_CODE_SLOW_BEHIND;
+        if (won || (finding && !keeps)) {
             const struct individual *in = won ? &pop.all[winner] : NULL;
             size_t bytes = 0;
             const char *source = "";
