@@ -1,6 +1,7 @@
 """Turns text files into one C file of arrays, on stdout.
 
 embed.py header FILE      kfit_host_header, kfit_cuda_header: what kernels include
+embed.py text FILE        kfit_judge_cu (judge.cu): a source that is compiled at run time
 embed.py seeds FILE ...   kfit_seeds of kfit/candidate.h: name from the file, device from its folder
 """
 import pathlib
@@ -16,8 +17,8 @@ def array(declaration, path):
 
 
 kind, paths = sys.argv[1], [pathlib.Path(a) for a in sys.argv[2:]]
-if kind == "header":
-    name = f"{paths[0].stem}_header"
+if kind in ("header", "text"):
+    name = f"{paths[0].stem}_header" if kind == "header" else "kfit_" + paths[0].name.replace(".", "_")
     print(f"#include <stddef.h>\n\nextern const char {name}[];\nextern const size_t {name}_bytes;")
     array(f"const char {name}", paths[0])
     print(f"const size_t {name}_bytes = sizeof {name} - 1;")

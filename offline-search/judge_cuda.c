@@ -8,6 +8,7 @@
 
 #include "accuracy.h"
 #include "compile_cuda.h"
+#include "kfit/cuda.h"
 #include "judge_device.h"
 #include "narrow.h"
 #include "session_cuda.h"
@@ -629,7 +630,7 @@ static void cuda_close(void *device)
 static enum kfit_status cuda_open(const struct kfit_judge_params *p, uint64_t seed, void **device, struct kfit_error *err)
 {
     struct cuda *c = calloc(1, sizeof *c);
-    char arch[32], option[48];
+    char arch[32], option[64];
     struct kfit_built built = {0};
     if (!c)
         return kfit_fail(err, KFIT_E_NOMEM, "judge: out of memory");

@@ -104,11 +104,11 @@ static bool find(struct demo *d, const char *python)
 int cli_demo(int argc, char **argv)
 {
     struct demo d = {.dir = "kfit-demo"};
-    const char *python = NULL, *evaluations = "16";
+    const char *python = NULL, *evaluations = "10";
     const struct cli_option options[] = {
         {"dir", 'd', CLI_TEXT, &d.dir, "DIR", "where everything is written (kfit-demo)"},
         {"python", 'p', CLI_TEXT, &python, "PYTHON", "interpreter with numpy and scikit-learn"},
-        {"evaluations", 'n', CLI_TEXT, &evaluations, "N", "candidates per shape (16)"},
+        {"evaluations", 'n', CLI_TEXT, &evaluations, "N", "candidates per shape (10)"},
         {0},
     };
     const struct cli_usage usage = {

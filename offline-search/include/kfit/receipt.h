@@ -57,7 +57,8 @@ extern "C" {
     X(MODEL_FURTHER, "model:further")                                                                        \
     X(STATIC_PRAGMA, "static:pragma")                                                                        \
     X(STATIC_ATTRIBUTE, "static:attribute")                                                                  \
-    X(WRONG_FP_STATE, "wrong:fp_state")
+    X(WRONG_FP_STATE, "wrong:fp_state")                                                                      \
+    X(STATIC_RESOURCES, "static:resources")
 
 enum kfit_code {
 #define KFIT_X(name, str) KFIT_CODE_##name,
