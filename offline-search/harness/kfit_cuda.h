@@ -145,7 +145,7 @@ KFIT_INLINE float2 kfit_shared_get(unsigned at)
     return v;
 }
 
-#if KFIT_SM >= 90 /* ---- clusters, barriers in shared memory, bulk copies ---- */
+#if KFIT_SM >= 90 /* ---- clusters, barriers in shared memory ---- */
 
 KFIT_INLINE unsigned kfit_cluster_rank(void)
 {
@@ -170,7 +170,7 @@ KFIT_INLINE void kfit_barrier_init(unsigned long long *bar, unsigned arrivals)
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(kfit_shared_address(bar)), "r"(arrivals) : "memory");
 }
 
-/* Makes initialised barriers known to the copy engine and to the cluster; a barrier of all threads must follow. */
+/* Makes initialised barriers known to the cluster; a barrier of all its threads must follow. */
 KFIT_INLINE void kfit_barrier_init_done(void)
 {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -205,15 +205,6 @@ KFIT_INLINE void kfit_cluster_send(unsigned at, float2 v, unsigned barrier)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(at),
                  "f"(v.x), "f"(v.y), "r"(barrier)
-                 : "memory");
-}
-
-/* bytes (a multiple of 16) from global to this block's shared memory; the barrier is told. */
-KFIT_INLINE void kfit_bulk_load(void *shared, const void *global, unsigned bytes, unsigned long long *bar)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     kfit_shared_address(shared)),
-                 "l"(global), "r"(bytes), "r"(kfit_shared_address(bar))
                  : "memory");
 }
 #endif

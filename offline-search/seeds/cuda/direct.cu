@@ -2,24 +2,25 @@
 {"op":"gemm", "device":"cuda", "name":"direct", "arch":">=80",
  "knobs":{"R":[2,1,4,3,5,6,8], "WK":[8,4,16,2,1,6,12,24,32,3,5,9,10,15], "WN":[1,2,4,8,16], "CL":[1,2,4,8,16],
           "U":[2,1,3,4], "D":[2,1,3,4], "MINB":[1,2], "LATE":[0,1]},
- "require":["TA == 0", "TB == 1", "BATCH == 1", "ALIGN == 16", "BYTES_A == 2", "TYPE_B == TYPE_A", "M <= 64", "K % 8 == 0",
-            "CL == 1 || SM >= 90", "CL > 1 || LATE == 0", "WK*WN >= 2", "WK*WN <= 32", "WK*CL*WN*R <= 128",
+ "require":["TA == 0", "TB == 1", "BATCH == 1", "ALIGN == 16", "BYTES_A == 2", "TYPE_B == TYPE_A", "M <= 64",
+            "K % 8 == 0", "CL == 1 || SM >= 90", "CL > 1 || LATE == 0", "WK*WN >= 2", "WK*WN <= 32", "WK*CL*WN*R <= 128",
             "ceil(K,32*U*WK*CL) <= 64",
             "4*(D*U*(R + (1 + (M > 8))*ceil(M,16)) + 2*R*ceil(M,16)) + 36 <= min(248, 2048/(WK*WN*MINB))",
             "4*M*WK*(8*R*WN + 8) + (CL > 1)*32*M*R*WN*max(CL,WK) <= SMEM"],
  "launches":[{"entry":"kfit_main", "grid":["ceil(N,8*R*WN)", "CL", 1], "block":["32*WK*WN", 1, 1],
-              "smem":"4*M*WK*(8*R*WN + 8)*(CL == 1 || WK > 2) + (CL > 1)*8*CL*ceil(4*M*R*WN,CL)*(1 + (WK == 2))", "cluster":[1, "CL", 1]}]}
+              "smem":"4*M*WK*(8*R*WN + 8)*(CL == 1 || WK > 2) + (CL > 1)*8*CL*ceil(4*M*R*WN,CL)*(1 + (WK == 2))",
+              "cluster":[1, "CL", 1]}]}
 */
 /* Weights go from memory to tensor-core fragments without a stop. y^T = W x^T per warp: 8*R rows of W, one slice of K.
  *
  * The order of k inside an mma does not matter as long as both sides agree. So lane 4g+t takes 16 consecutive bytes
  * of row g (k = 8t .. 8t+7 of a step of 32) and uses them as its part of two m16n8k16 steps: no shared memory, no
  * shuffles, and every load is in flight before the first is needed. Rows of x are the 16 rows of the mma, rows of
- * W its 8 columns; rows that x does not have are zero and not read.
+ * W its 8 columns; rows that x does not have repeat its last one, and their results are not stored.
  *
  * R: 8-row tiles of W per warp.  WN x WK: warps of a block along N and K.  CL: blocks of a cluster along K.
- * U: steps per batch (64*U contiguous bytes of each row).  D: batches in flight.  MINB: blocks per SM to leave room for.
- * LATE: when to wait for the cluster's other blocks to have started. Early costs nothing by itself, but the wait drops
+ * U: steps per batch (64*U contiguous bytes of each row).  D: batches in flight.  MINB: blocks per SM to leave room
+ * for.  LATE: when to wait for the cluster's other blocks to have started. Early costs nothing by itself, but the wait drops
  * what L1 holds, x for instance. */
 #include "kfit_cuda.h"
 
@@ -50,17 +51,20 @@ struct batch {
     uint4 w[U][R], x[U][MT][1 + UPPER];
 };
 
-/* Batch i of this warp; w and x point at this lane's first elements, k says how far along K that is. */
-KFIT_INLINE void load(batch &s, const kfit_half *const (&w)[R], const kfit_half *const (&x)[MT][1 + UPPER], unsigned k,
-                      int i)
+/* Batch i of this warp: w and x point at this lane's first elements, k says how far along K that is. */
+KFIT_INLINE void load_w(batch &s, const kfit_half *const (&w)[R], unsigned k, int i)
 {
     const unsigned at = i * (SPAN * WK * CL);
 #pragma unroll
     for (int u = 0; u < U; u++)
 #pragma unroll
         for (int r = 0; r < R; r++)
-            s.w[u][r] = EVEN || k + at + u * 32 < KFIT_K ? kfit_load_once(w[r] + at + u * 32) :
-                                                           make_uint4(0, 0, 0, 0);
+            s.w[u][r] = EVEN || k + at + u * 32 < KFIT_K ? kfit_load_once(w[r] + at + u * 32) : make_uint4(0, 0, 0, 0);
+}
+
+KFIT_INLINE void load_x(batch &s, const kfit_half *const (&x)[MT][1 + UPPER], unsigned k, int i)
+{
+    const unsigned at = i * (SPAN * WK * CL);
 #pragma unroll
     for (int u = 0; u < U; u++)
 #pragma unroll
@@ -68,7 +72,7 @@ KFIT_INLINE void load(batch &s, const kfit_half *const (&w)[R], const kfit_half 
 #pragma unroll
             for (int h = 0; h <= UPPER; h++)
                 s.x[u][m][h] = EVEN || k + at + u * 32 < KFIT_K ? kfit_load_again(x[m][h] + at + u * 32) :
-                                                               make_uint4(0, 0, 0, 0);
+                                                                  make_uint4(0, 0, 0, 0);
 }
 
 /* The mma's operand from x, for both halves of a step. Its registers are neighbours in another order than that of the
@@ -135,7 +139,8 @@ KFIT_INLINE float2 add_up(unsigned at, int terms, unsigned apart)
 
 KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w, kfit_out *y, void *)
 {
-    extern __shared__ float shared[]; /* partial sums [WK][M][PITCH] unless SENDS == WK, then inbox [CL*SENDS][SHARE] */
+    /* partial sums [WK][M][PITCH], but not if SENDS == WK; then, in a cluster, the inbox [CL*SENDS][SHARE] */
+    extern __shared__ float shared[];
     const unsigned tid = threadIdx.x, lane = tid % 32, row = lane / 4, warp = tid / 32, wn = warp % WN, wk = warp / WN;
     const unsigned n_block = blockIdx.x * BN, n_warp = n_block + wn * 8 * R;
 #if CL > 1
@@ -145,7 +150,7 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
     const unsigned rank = 0;
 #endif
 
-    /* Rows past the end are read as the last row, and not stored. */
+    /* Weights first: they come from afar. Rows past the end are read as the last row, and not stored. */
     const unsigned k = (rank * WK + wk) * SPAN + lane % 4 * 8;
     const kfit_half *wr[R], *xr[MT][1 + UPPER];
 #pragma unroll
@@ -153,25 +158,27 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
         unsigned n = n_warp + r * 8 + row;
         wr[r] = w + (unsigned long long)(KFIT_N % BN ? min(n, KFIT_N - 1) : n) * KFIT_LDB + k;
     }
+    batch ring[D];
+#pragma unroll
+    for (int i = 0; i < D; i++)
+        load_w(ring[i], wr, k, i);
+    const kfit_word zero = kfit_zero(); /* in the address of x too: where x is large, ptxas would put it first */
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int h = 0; h <= UPPER; h++)
-            xr[m][h] = x + min(m * 16 + h * 8 + row, KFIT_M - 1) * KFIT_LDA + k;
-
-    const kfit_word zero = kfit_zero();
-    batch ring[D];
-    float4 sum[2][MT][R] = {};
+            xr[m][h] = x + min(m * 16 + h * 8 + row, KFIT_M - 1) * KFIT_LDA + k + (UPPER ? zero : 0);
 #pragma unroll
     for (int i = 0; i < D; i++)
-        load(ring[i], wr, xr, k, i);
+        load_x(ring[i], xr, k, i);
 
     /* While the loads are on their way: all addresses of the end, and in a cluster, everybody's inbox. */
     const unsigned partial = kfit_shared_address(shared);
     unsigned put = partial + ((wk * KFIT_M + row) * PITCH + wn * 8 * R + lane % 4 * 2) * 4;
     kfit_now(put);
 #if CL > 1
-    const unsigned inbox = partial + (SENDS == WK ? 0 : WK * KFIT_M * PITCH * 4), full = kfit_shared_address(&inbox_full);
+    const unsigned inbox = partial + (SENDS == WK ? 0 : WK * KFIT_M * PITCH * 4);
+    const unsigned full = kfit_shared_address(&inbox_full);
     const int share = min(SHARE, max(0, PAIRS - (int)rank * SHARE));
     spot mine[KFIT_CEIL(SHARE, THREADS)];
 #pragma unroll
@@ -190,16 +197,19 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
     spot mine[KFIT_CEIL(PAIRS * ADDERS, THREADS)];
 #pragma unroll
     for (int i = 0; i < KFIT_CEIL(PAIRS * ADDERS, THREADS); i++) {
-        unsigned p = tid / ADDERS + i * THREADS;
-        mine[i] = find(y, p, partial + ((tid % ADDERS * KFIT_M + p / (BN / 2)) * PITCH + p % (BN / 2) * 2) * 4, n_block, PAIRS);
+        unsigned p = tid / ADDERS + i * THREADS, m = p / (BN / 2), n = p % (BN / 2) * 2;
+        mine[i] = find(y, p, partial + ((tid % ADDERS * KFIT_M + m) * PITCH + n) * 4, n_block, PAIRS);
     }
 #endif
 
+    float4 sum[2][MT][R] = {};
 #pragma unroll
     for (int i = 0; i < BATCHES; i++) {
         multiply(sum, ring[i % D], zero);
-        if (i + D < BATCHES)
-            load(ring[i % D], wr, xr, k, i + D);
+        if (i + D < BATCHES) {
+            load_w(ring[i % D], wr, k, i + D);
+            load_x(ring[i % D], xr, k, i + D);
+        }
     }
 
 #if CL > 1
@@ -241,7 +251,8 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
             unsigned p = tid + i * THREADS;
             if (p < PAIRS)
                 kfit_cluster_send(kfit_cluster_address(inbox + (rank * SHARE + p % SHARE) * 8, p / SHARE),
-                                  add_up(partial + (p / (BN / 2) * PITCH + p % (BN / 2) * 2) * 4, WK, KFIT_M * PITCH * 4),
+                                  add_up(partial + (p / (BN / 2) * PITCH + p % (BN / 2) * 2) * 4, WK,
+                                         KFIT_M * PITCH * 4),
                                   kfit_cluster_address(full, p / SHARE));
         }
     }
