@@ -114,11 +114,11 @@ struct spot {
     bool work, here, both; /* is there a pair, are its columns in y, both of them */
 };
 
-KFIT_INLINE spot find(kfit_out *y, int p, unsigned from, unsigned n_block, int pairs)
+KFIT_INLINE spot find(kfit_out *y, unsigned p, bool work, unsigned from, unsigned n_block)
 {
     unsigned m = p / (BN / 2), n = p % (BN / 2) * 2;
-    spot s = {from, y + (m * KFIT_LDC + n_block + n), p < pairs, p < pairs, true};
-    s.here = s.work && (KFIT_N % BN == 0 || n_block + n < KFIT_N);
+    spot s = {from, y + (m * KFIT_LDC + n_block + n), work, work, true};
+    s.here = work && (KFIT_N % BN == 0 || n_block + n < KFIT_N);
     s.both = KFIT_N % 2 == 0 || n_block + n + 1 < KFIT_N;
     kfit_now(s.from);
     kfit_now(s.to);
@@ -136,6 +136,22 @@ KFIT_INLINE float2 add_up(unsigned at, int terms, unsigned apart)
     }
     return s;
 }
+
+#if CL > 1
+/* A pair that goes to the block that finishes it: its place in that block's inbox, and that block's barrier. */
+struct parcel {
+    unsigned to, barrier;
+};
+
+KFIT_INLINE parcel address(unsigned p, unsigned sender, unsigned inbox, unsigned full)
+{
+    parcel a = {kfit_cluster_address(inbox + (sender * SHARE + p % SHARE) * 8, p / SHARE),
+                kfit_cluster_address(full, p / SHARE)};
+    kfit_now(a.to);
+    kfit_now(a.barrier);
+    return a;
+}
+#endif
 
 KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w, kfit_out *y, void *)
 {
@@ -179,12 +195,29 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
 #if CL > 1
     const unsigned inbox = partial + (SENDS == WK ? 0 : WK * KFIT_M * PITCH * 4);
     const unsigned full = kfit_shared_address(&inbox_full);
-    const int share = min(SHARE, max(0, PAIRS - (int)rank * SHARE));
+    const int share = PAIRS % CL ? min(SHARE, max(0, PAIRS - (int)rank * SHARE)) : SHARE;
     spot mine[KFIT_CEIL(SHARE, THREADS)];
 #pragma unroll
     for (int i = 0; i < KFIT_CEIL(SHARE, THREADS); i++)
-        mine[i] = find(y, rank * SHARE + tid + i * THREADS, inbox + (tid + i * THREADS) * 8, n_block,
-                       rank * SHARE + share);
+        mine[i] = find(y, rank * SHARE + tid + i * THREADS, tid + i * THREADS < share, inbox + (tid + i * THREADS) * 8,
+                       n_block);
+    parcel out[SENDS == WK ? MT * (1 + UPPER) * R : KFIT_CEIL(PAIRS, THREADS)];
+    unsigned from[KFIT_CEIL(PAIRS, THREADS)];
+    if (SENDS == WK) {
+#pragma unroll
+        for (int i = 0; i < MT * (1 + UPPER) * R; i++) {
+            unsigned m = i / R * 8 + row, p = m * (BN / 2) + (wn * R + i % R) * 4 + lane % 4;
+            out[i] = address(min(p, PAIRS - 1), rank * SENDS + wk, inbox, full);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < KFIT_CEIL(PAIRS, THREADS); i++) {
+            unsigned p = min(tid + i * THREADS, PAIRS - 1);
+            out[i] = address(p, rank, inbox, full);
+            from[i] = partial + (p / (BN / 2) * PITCH + p % (BN / 2) * 2) * 4;
+            kfit_now(from[i]);
+        }
+    }
     if (tid == 0) {
         kfit_barrier_init(&inbox_full, 1);
         kfit_barrier_init_done();
@@ -198,7 +231,7 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
 #pragma unroll
     for (int i = 0; i < KFIT_CEIL(PAIRS * ADDERS, THREADS); i++) {
         unsigned p = tid / ADDERS + i * THREADS, m = p / (BN / 2), n = p % (BN / 2) * 2;
-        mine[i] = find(y, p, partial + ((tid % ADDERS * KFIT_M + m) * PITCH + n) * 4, n_block, PAIRS);
+        mine[i] = find(y, p, p < PAIRS, partial + ((tid % ADDERS * KFIT_M + m) * PITCH + n) * 4, n_block);
     }
 #endif
 
@@ -233,12 +266,10 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
                 if (m + row >= KFIT_M)
                     continue;
 #if CL > 1
-                if (SENDS == WK) {
-                    unsigned p = (m + row) * (BN / 2) + (wn * R + r) * 4 + lane % 4;
-                    kfit_cluster_send(
-                        kfit_cluster_address(inbox + ((rank * SENDS + wk) * SHARE + p % SHARE) * 8, p / SHARE), v,
-                        kfit_cluster_address(full, p / SHARE));
-                } else
+                const parcel &a = out[(i * (1 + UPPER) + h) * R + r];
+                if (SENDS == WK)
+                    kfit_cluster_send(a.to, v, a.barrier);
+                else
 #endif
                     kfit_shared_put(put + (m * PITCH + r * 8) * 4, v);
             }
@@ -247,14 +278,9 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
     if (SENDS != WK) {
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < KFIT_CEIL(PAIRS, THREADS); i++) {
-            unsigned p = tid + i * THREADS;
-            if (p < PAIRS)
-                kfit_cluster_send(kfit_cluster_address(inbox + (rank * SHARE + p % SHARE) * 8, p / SHARE),
-                                  add_up(partial + (p / (BN / 2) * PITCH + p % (BN / 2) * 2) * 4, WK,
-                                         KFIT_M * PITCH * 4),
-                                  kfit_cluster_address(full, p / SHARE));
-        }
+        for (int i = 0; i < KFIT_CEIL(PAIRS, THREADS); i++)
+            if (tid + i * THREADS < PAIRS)
+                kfit_cluster_send(out[i].to, add_up(from[i], WK, KFIT_M * PITCH * 4), out[i].barrier);
     }
     if (tid >= share)
         return;
