@@ -74,6 +74,27 @@ static enum kfit_status find_tool(char path[PATH_MAX], struct kfit_error *err)
     return kfit_fail(err, KFIT_E_NOTFOUND, "compile: kfit-nvrtc was not found beside this program; install kfit whole");
 }
 
+enum kfit_status kfit_nvrtc_version(char *buf, size_t size, struct kfit_error *err)
+{
+    char path[PATH_MAX];
+    int major = 0, minor = 0;
+    enum kfit_status s = find_nvrtc(path, err);
+    void *lib = s == KFIT_OK ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : NULL;
+    int (*version)(int *, int *) = NULL;
+    if (lib)
+        *(void **)&version = dlsym(lib, "nvrtcVersion");
+    if (version)
+        version(&major, &minor);
+    if (lib)
+        dlclose(lib);
+    if (s == KFIT_OK && !version)
+        s = kfit_fail(err, KFIT_E_UNSUPPORTED, "compile: %s is no NVRTC", path);
+    if (s == KFIT_OK && major < 12)
+        s = kfit_fail(err, KFIT_E_UNSUPPORTED, "compile: NVRTC %d.%d at %s is too old; 12.6 or newer is needed", major, minor, path);
+    snprintf(buf, size, "NVRTC %d.%d", major, minor);
+    return s;
+}
+
 /* ---- one compilation ---- */
 
 enum kfit_status kfit_nvrtc_run(const struct kfit_compile_params *params, const char *const *options, unsigned count,

@@ -655,6 +655,31 @@ static enum kfit_status cuda_open(const struct kfit_judge_params *p, uint64_t se
     return KFIT_OK;
 }
 
+enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_generic *generic, struct kfit_env *env,
+                                     struct kfit_device_info *info, struct kfit_error *err)
+{
+    char program[512], driver[32], blas[48], compiler[64];
+    struct session_cuda s = {.socket = -1, .arena_fd = -1};
+    struct kfit_cu_command m = {.what = KFIT_CU_DESCRIBE, .generic = *generic, .limit_ms = 20000};
+    enum kfit_status st = judge_find_program(runner, "kfit-runner-cuda", program, err);
+    if (st == KFIT_OK)
+        st = kfit_nvrtc_version(compiler, sizeof compiler, err);
+    if (st == KFIT_OK)
+        st = session_cuda_open(&s, program, 4096, err);
+    if (st == KFIT_OK && session_cuda_do(&s, &m, err) != KFIT_OK)
+        st = KFIT_E_UNSUPPORTED; /* the message says what is missing */
+    if (st == KFIT_OK) {
+        const struct kfit_cu_reply *r = &s.reply;
+        snprintf(driver, sizeof driver, "CUDA %d.%d", r->driver / 1000, r->driver % 1000 / 10);
+        snprintf(blas, sizeof blas, "cuBLAS %d.%d.%d", r->blas / 10000, r->blas / 100 % 100, r->blas % 100);
+        kfit_env_cuda(env, r->info.arch, r->info.model, r->info.units, driver, blas, compiler);
+        if (info)
+            *info = r->info;
+    }
+    session_cuda_close(&s);
+    return st;
+}
+
 static enum kfit_status time_generic(void *device, const union kfit_key *key, double *ns, struct kfit_error *err)
 {
     struct cuda *c = device;

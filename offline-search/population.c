@@ -227,10 +227,13 @@ static bool fresh(struct population *p, struct proposal *c)
     for (unsigned i = 0; i < p->count; i++)
         if (!memcmp(p->all[i].digest, c->digest, sizeof c->digest))
             return false;
+    for (unsigned i = 0; i < p->out_count; i++)
+        if (!memcmp(p->out[i], c->digest, sizeof c->digest))
+            return false;
     return true;
 }
 
-bool population_propose(struct population *p, struct proposal *out)
+static bool make_one(struct population *p, struct proposal *out)
 {
     for (unsigned op = 0; op < OPERATORS; op++)
         while (operators[op].start) {
@@ -251,6 +254,23 @@ bool population_propose(struct population *p, struct proposal *out)
     return false;
 }
 
+bool population_propose(struct population *p, struct proposal *out)
+{
+    if (p->out_count == PROPOSALS_MAX || !make_one(p, out))
+        return false;
+    memcpy(p->out[p->out_count++], out->digest, sizeof out->digest);
+    return true;
+}
+
+void population_forget(struct population *p, const struct proposal *from)
+{
+    for (unsigned i = 0; i < p->out_count; i++)
+        if (!memcmp(p->out[i], from->digest, sizeof from->digest)) {
+            memmove(p->out[i], p->out[--p->out_count], sizeof p->out[i]);
+            return;
+        }
+}
+
 enum kfit_status population_add(struct population *p, const struct proposal *from, double fitness,
                                 const struct kfit_receipt *receipt, struct kfit_built *built, struct kfit_error *err)
 {
@@ -268,6 +288,7 @@ enum kfit_status population_add(struct population *p, const struct proposal *fro
                              .receipt = *receipt, .built = *built};
     memcpy(i->digest, from->digest, sizeof i->digest);
     memset(built, 0, sizeof *built);
+    population_forget(p, from);
 
     struct operator_stats *s = &p->stats[from->op];
     double parent = from->parents[0] >= 0 ? p->all[from->parents[0]].fitness : 0;

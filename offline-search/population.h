@@ -22,6 +22,7 @@ struct operator_stats {
 };
 
 #define OPERATORS_MAX 8
+#define PROPOSALS_MAX 64
 
 /* A winner of another key, to start from. */
 struct transplant {
@@ -44,6 +45,8 @@ struct population {
     unsigned since_best;   /* evaluations since best changed */
     unsigned seeded, transplanted; /* progress of the two starting operators */
     struct operator_stats stats[OPERATORS_MAX];
+    uint8_t out[PROPOSALS_MAX][32]; /* digests proposed and not yet added or forgotten */
+    unsigned out_count;
 };
 
 struct proposal {
@@ -54,9 +57,11 @@ struct proposal {
     struct kfit_plan plan;
 };
 
-/* Makes the next child that has not been tried and whose requirements hold. false: the space is exhausted as
- * far as the operators can see. */
+/* Makes the next child that has not been tried, is not out already and whose requirements hold. false: the space is
+ * exhausted as far as the operators can see, or PROPOSALS_MAX are out. */
 bool population_propose(struct population *p, struct proposal *out);
+/* A proposal that will not be added after all (harmless after population_add). */
+void population_forget(struct population *p, const struct proposal *from);
 
 /* Takes what came of a proposal (receipt and built are moved in) and rewards the operator that made it. */
 enum kfit_status population_add(struct population *p, const struct proposal *from, double fitness,

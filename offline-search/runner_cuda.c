@@ -148,17 +148,35 @@ static bool hash_inputs(struct worker *w, uint64_t *hash)
 
 /* ---- commands ---- */
 
+static bool describe(struct worker *w, const struct kfit_cu_command *c)
+{
+    struct kfit_error err = {0};
+    if (kfit_cuda_load(&w->cu, &err) != KFIT_OK || kfit_device_cuda.probe(&err) != KFIT_OK ||
+        kfit_device_cuda.describe(&w->reply->info, &err) != KFIT_OK) {
+        w->cu = NULL;
+        return say(w, KFIT_CU_NO_DEVICE, err.text);
+    }
+    w->cu->driver_version(&w->reply->driver);
+    if (c->generic.path[0] && !w->generic) {
+        if ((!w->stream && !CU(w, stream_create(&w->stream, KFIT_CU_STREAM_NON_BLOCKING))) ||
+            !generic_cuda_open(w, &c->generic))
+            return false;
+    }
+    if (w->generic)
+        w->reply->blas = generic_cuda_version(w);
+    return true;
+}
+
 static bool start(struct worker *w, const struct kfit_cu_command *c)
 {
     static const char *const names[HELPERS] = {"kfit_fill", "kfit_hash", "kfit_differs", "kfit_reference", "kfit_delay",
                                                "kfit_read_2", "kfit_read_4", "kfit_read_8"};
-    struct kfit_error err = {0};
-    if (!w->cu) {
+    if (!describe(w, c))
+        return false;
+    if (!w->event[0]) {
         kfit_cu_library library;
-        if (kfit_cuda_load(&w->cu, &err) != KFIT_OK || kfit_device_cuda.probe(&err) != KFIT_OK)
-            return say(w, KFIT_CU_NO_DEVICE, err.text);
-        if (!CU(w, stream_create(&w->stream, KFIT_CU_STREAM_NON_BLOCKING)) || !CU(w, event_create(&w->event[0], 0)) ||
-            !CU(w, event_create(&w->event[1], 0)) || !CU(w, mem_alloc(&w->scratch, 4096)) ||
+        if ((!w->stream && !CU(w, stream_create(&w->stream, KFIT_CU_STREAM_NON_BLOCKING))) ||
+            !CU(w, event_create(&w->event[0], 0)) || !CU(w, event_create(&w->event[1], 0)) || !CU(w, mem_alloc(&w->scratch, 4096)) ||
             !CU(w, library_load(&library, w->arena, NULL, NULL, 0, NULL, NULL, 0)))
             return false;
         for (unsigned i = 0; i < HELPERS; i++) {
@@ -166,8 +184,6 @@ static bool start(struct worker *w, const struct kfit_cu_command *c)
             if (!CU(w, library_kernel(&k, library, names[i])) || !CU(w, kernel_function(&w->helper[i], k)))
                 return false;
         }
-        if (c->generic.path[0] && !generic_cuda_open(w, &c->generic))
-            return false;
     }
     for (unsigned i = 0; i < KFIT_CU_ARGS; i++)
         guarded_free(w, &w->arg[i]);
@@ -188,9 +204,6 @@ static bool start(struct worker *w, const struct kfit_cu_command *c)
     }
     if (c->workspace_bytes && !guarded_alloc(w, &w->workspace, c->workspace_bytes))
         return false;
-    if (kfit_device_cuda.describe(&w->reply->info, &err) != KFIT_OK)
-        return say(w, KFIT_CU_NO_DEVICE, err.text);
-    w->cu->driver_version(&w->reply->driver);
     if (c->generic.path[0] && !worker_make_sets(w, 2 * w->reply->info.l2_bytes + (w->reply->info.l2_bytes >> 2)))
         return false;
     w->reply->sets = w->sets;
@@ -336,9 +349,9 @@ static bool run(struct worker *w, const struct kfit_cu_command *c)
         [KFIT_CU_START] = start,         [KFIT_CU_FILL] = fill,     [KFIT_CU_LOAD] = load,
         [KFIT_CU_LAUNCH] = launch,       [KFIT_CU_PAIRS] = worker_pairs,
         [KFIT_CU_OUTPUT] = output,       [KFIT_CU_REFERENCE] = reference,
-        [KFIT_CU_FLOOR] = worker_floor,
+        [KFIT_CU_FLOOR] = worker_floor,  [KFIT_CU_DESCRIBE] = describe,
     };
-    if (!c->what || c->what >= sizeof commands / sizeof *commands || (c->what != KFIT_CU_START && !w->op))
+    if (!c->what || c->what >= sizeof commands / sizeof *commands || (c->what != KFIT_CU_START && c->what != KFIT_CU_DESCRIBE && !w->op))
         return say(w, 1, "unknown command");
     return commands[c->what](w, c);
 }

@@ -33,6 +33,7 @@ enum kfit_cu_what {
                           inputs first (set s: normal, fill_seed + s). Arena: struct kfit_cu_times */
     KFIT_CU_OUTPUT,    /* arena: output of timed set `set` by `who` */
     KFIT_CU_REFERENCE, /* arena: ref, then mag, of the inputs in place (referee) */
+    KFIT_CU_DESCRIBE,  /* device facts only; needs nothing before it */
     KFIT_CU_FLOOR,     /* arena: sizes as uint64_t[count] in, best ns as double[count] out (pure reads, cold) */
 };
 
@@ -55,7 +56,8 @@ struct kfit_cu_reply {
     int64_t band_offset; /* of the first changed band byte: from the argument's end, or negative from its start */
     uint32_t sets;       /* START: how many copies of all arguments a cold timing goes round */
     struct kfit_device_info info; /* START */
-    int32_t driver;
+    int32_t driver;  /* 13000 */
+    int32_t blas;    /* 130100; START with a generic, DESCRIBE with one */
     char message[256];
 };
 

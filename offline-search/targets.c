@@ -10,7 +10,7 @@ static bool tunable(const union kfit_key *key)
 {
     const struct kfit_gemm_key *g = &key->gemm;
     return key->h.op == KFIT_OP_GEMM && g->len == KFIT_GEMM_KEY_BYTES && g->alpha == KFIT_SCALAR_ONE &&
-           g->beta != KFIT_SCALAR_OTHER && (g->type_a == KFIT_F32 || g->type_a == KFIT_F64) &&
+           g->beta != KFIT_SCALAR_OTHER &&
            kfit_op_of(key)->flops(key) <= FLOPS_MAX;
 }
 

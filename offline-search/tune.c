@@ -4,49 +4,16 @@
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "archive.h"
+#include "evaluation.h"
 #include "kfit/hash.h"
-#include "population.h"
 
 enum {
     EVALUATIONS_DEFAULT = 24,
     FINALISTS = 3,      /* how many of the best are judged in full before the generic is kept */
     TRANSPLANTS_MAX = 3,
-    CANDIDATES_MAX = 64,
 };
-
-struct tuner {
-    const struct kfit_tune_params *p;
-    struct kfit_tune_result *result;
-    struct kfit_candidate *candidates[CANDIDATES_MAX];
-    unsigned candidate_count;
-    struct kfit_limits limits;
-    uint64_t seed;
-    struct timespec start;
-};
-
-static double seconds_since(const struct timespec *start)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
-}
-
-static bool stopped(const struct tuner *t)
-{
-    return t->p->stop && *t->p->stop;
-}
-
-static bool out_of_time(const struct tuner *t)
-{
-    return stopped(t) || (t->p->seconds > 0 && seconds_since(&t->start) > t->p->seconds);
-}
-
-static enum kfit_status interrupted(struct kfit_error *err)
-{
-    return kfit_fail(err, KFIT_E_INTERRUPTED, "stopped; nothing evaluated is lost: run the same command again to go on");
-}
 
 /* ---- candidates ---- */
 
@@ -58,7 +25,7 @@ static enum kfit_status add_candidate(struct tuner *t, const char *source, size_
     enum kfit_status s = kfit_candidate_parse(source, bytes, &c, err);
     if (s != KFIT_OK)
         return s;
-    if (strcmp(kfit_candidate_device(c), "host"))
+    if (strcmp(kfit_candidate_device(c), t->device))
         kfit_candidate_destroy(c);
     else
         t->candidates[t->candidate_count++] = c;
@@ -73,7 +40,13 @@ static enum kfit_status tuner_init(struct tuner *t, const struct kfit_tune_param
     clock_gettime(CLOCK_MONOTONIC, &t->start);
     if (!t->seed && getrandom(&t->seed, sizeof t->seed, 0) != sizeof t->seed)
         return kfit_fail(err, KFIT_E_IO, "search: no random seed from the system");
-    kfit_host_limits(NULL, &t->limits);
+    if (!kfit_env_get(p->env->hard, "device", t->device, sizeof t->device) ||
+        !kfit_env_get(p->env->hard, "isa", t->isa, sizeof t->isa))
+        return kfit_fail(err, KFIT_E_ARG, "search: the environment names no device: %s", p->env->hard);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    t->overlap = !strcmp(t->device, "cuda");
+    t->batch = cores < 2 ? 1 : cores > BATCH_MAX ? BATCH_MAX : (unsigned)cores;
+    (strcmp(t->device, "cuda") ? kfit_host_limits : kfit_cuda_limits)(t->isa, &t->limits);
     for (unsigned i = 0; i < kfit_seed_count; i++) {
         enum kfit_status s = add_candidate(t, kfit_seeds[i].source, kfit_seeds[i].bytes, err);
         if (s != KFIT_OK)
@@ -91,106 +64,6 @@ static void tuner_finish(struct tuner *t)
 {
     for (unsigned i = 0; i < t->candidate_count; i++)
         kfit_candidate_destroy(t->candidates[i]);
-}
-
-/* ---- one evaluation ---- */
-
-static void identify(const struct tuner *t, const struct kfit_candidate *c, const union kfit_key *key,
-                     const struct kfit_choice *choice, const char *operator_name, struct kfit_receipt *r)
-{
-    *r = (struct kfit_receipt){.key = *key, .env = *t->p->env, .made_unix_s = (int64_t)time(NULL)};
-    kfit_candidate_digest(c, choice, r->digest);
-    kfit_choice_format(c, choice, r->knobs, sizeof r->knobs);
-    snprintf(r->name, sizeof r->name, "%s", kfit_candidate_name(c));
-    snprintf(r->proposer, sizeof r->proposer, "kfit");
-    snprintf(r->operator_name, sizeof r->operator_name, "%s", operator_name);
-    snprintf(r->campaign, sizeof r->campaign, "%s", t->p->campaign ? t->p->campaign : "default");
-    snprintf(r->origin, sizeof r->origin, "%s:%s", operator_name[0] == 'e' ? "person" : "seed", kfit_candidate_name(c));
-}
-
-static enum kfit_status compile(struct tuner *t, const struct kfit_candidate *c, const union kfit_key *key,
-                                const struct kfit_choice *choice, struct kfit_receipt *r, struct kfit_built *built,
-                                struct kfit_error *err)
-{
-    const struct kfit_compile_params params = {.candidate = c, .key = key, .choice = choice, .cc = t->p->cc,
-                                               .allow_no_isolation = t->p->allow_no_isolation};
-    enum kfit_status s = kfit_compile(&params, built, err);
-    t->result->compiled++;
-    t->result->compile_seconds += built->compile_ns * 1e-9;
-    r->compile_ns = built->compile_ns;
-    snprintf(r->isolation, sizeof r->isolation, "%s", built->isolation);
-    if (s == KFIT_E_REFUSED) {
-        enum kfit_code code = kfit_code_parse(built->code);
-        r->verdict = KFIT_VERDICT_REFUSED;
-        r->code = code < KFIT_CODE_COUNT ? code : KFIT_CODE_STATIC_COMPILE;
-        snprintf(r->detail, sizeof r->detail, "%.255s", built->detail);
-    }
-    if (s == KFIT_OK || s == KFIT_E_REFUSED) {
-        struct kfit_gate_result *g = &r->gates[r->gate_count++];
-        *g = (struct kfit_gate_result){.name = "static", .ok = s == KFIT_OK, .code = r->code};
-        r->plan = built->plan;
-        r->data_oblivious = built->data_oblivious;
-    }
-    return s;
-}
-
-static enum kfit_status judge(struct tuner *t, const struct kfit_built *built, const struct kfit_record *incumbent,
-                              bool screen, struct kfit_receipt *r, struct kfit_error *err)
-{
-    struct timespec start;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    struct kfit_judge_job job = {.key = &r->key, .image = built->image, .image_bytes = built->image_bytes,
-                                 .plan = &built->plan, .screen = screen};
-    if (incumbent && incumbent->kind == KFIT_RECORD_WINNER) {
-        job.incumbent_image = incumbent->image;
-        job.incumbent_bytes = incumbent->image_bytes;
-        job.incumbent_plan = &incumbent->plan;
-    }
-    enum kfit_status s = KFIT_E_CRASH;
-    /* A runner that somebody killed, or that died on its own, says nothing about the candidate: once more. */
-    for (unsigned tries = 0; tries < 2 && (s == KFIT_E_CRASH || s == KFIT_E_INTERRUPTED) && !stopped(t); tries++)
-        s = kfit_judge_run(t->p->judge, &job, r, err);
-    if (stopped(t) && s != KFIT_OK)
-        s = interrupted(err);
-    r->evaluate_ns = seconds_since(&start) * 1e9;
-    t->result->evaluate_seconds += r->evaluate_ns * 1e-9;
-    t->result->evaluations++;
-    return s;
-}
-
-static double fitness_of(const struct kfit_receipt *r)
-{
-    return r->verdict == KFIT_VERDICT_REFUSED || !r->timing_count ? 0 : r->timings[0].ratio;
-}
-
-/* Compiles and screens one proposal, or takes the answer from the store. */
-static enum kfit_status evaluate(struct tuner *t, struct population *pop, const struct proposal *proposal,
-                                 struct kfit_error *err)
-{
-    struct kfit_receipt r, old;
-    struct kfit_built built = {0};
-    const struct kfit_candidate *c = pop->candidates[proposal->candidate];
-    enum kfit_status s = KFIT_OK;
-    identify(t, c, pop->key, &proposal->choice, population_operator_name(proposal->op), &r);
-    for (int i = 0; i < 2; i++)
-        if (proposal->parents[i] >= 0)
-            memcpy(r.parents[i], pop->all[proposal->parents[i]].digest, sizeof r.parents[i]);
-    if (archive_find(t->p, pop->key, r.digest, &old)) {
-        t->result->resumed++;
-        r = old;
-    } else {
-        s = compile(t, c, pop->key, &proposal->choice, &r, &built, err);
-        if (s == KFIT_OK)
-            s = judge(t, &built, NULL, true, &r, err);
-        else if (s == KFIT_E_REFUSED)
-            s = KFIT_OK;
-        if (s == KFIT_OK)
-            s = archive_note(t->p, &r, err);
-    }
-    if (s == KFIT_OK)
-        s = population_add(pop, proposal, fitness_of(&r), &r, &built, err);
-    kfit_built_finish(&built);
-    return s;
 }
 
 /* ---- one target ---- */
@@ -247,6 +120,19 @@ static void report(struct tuner *t, enum kfit_tune_event event, size_t target, u
     t->p->progress(t->p->progress_ctx, &p);
 }
 
+struct seen {
+    struct tuner *t;
+    size_t target;
+    unsigned budget;
+};
+
+static void screened(void *ctx, const struct population *pop, int best_before)
+{
+    struct seen *s = ctx;
+    report(s->t, pop->best != best_before ? KFIT_TUNE_BEST : KFIT_TUNE_EVALUATED, s->target, pop->count, s->budget,
+           &pop->all[pop->count - 1].receipt, pop->best >= 0 ? &pop->all[pop->best].receipt : NULL);
+}
+
 /* Judges the best few in full, best first, until one is promoted. The outcome's receipt is left in *outcome. */
 static enum kfit_status finals(struct tuner *t, struct population *pop, const struct kfit_record *incumbent,
                                struct kfit_receipt *outcome, int *winner, struct kfit_error *err)
@@ -265,12 +151,13 @@ static enum kfit_status finals(struct tuner *t, struct population *pop, const st
         const struct kfit_candidate *c = pop->candidates[in->candidate];
         struct kfit_receipt r;
         enum kfit_status s = KFIT_OK;
-        identify(t, c, pop->key, &in->choice, population_operator_name(in->op), &r);
+        evaluation_identify(t, c, pop->key, &in->choice, population_operator_name(in->op), &r);
         memcpy(r.parents, in->receipt.parents, sizeof r.parents);
         kfit_built_finish(&in->built); /* compiled again: gate 0 belongs to the receipt */
-        s = compile(t, c, pop->key, &in->choice, &r, &in->built, err);
+        s = evaluation_compile(t, c, pop->key, &in->choice, &r, &in->built, err);
+        evaluation_compiled(t, &in->built);
         if (s == KFIT_OK)
-            s = judge(t, &in->built, incumbent, false, &r, err);
+            s = evaluation_judge(t, &in->built, incumbent, false, &r, err);
         if (s != KFIT_OK && s != KFIT_E_REFUSED)
             return s;
         s = archive_note(t->p, &r, err);
@@ -285,7 +172,7 @@ static enum kfit_status finals(struct tuner *t, struct population *pop, const st
             *winner = best;
             return KFIT_OK;
         }
-        if (stopped(t))
+        if (tuner_stopped(t))
             break;
     }
     return judged_any ? KFIT_OK : KFIT_E_NOTFOUND;
@@ -322,20 +209,11 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
         .rng = t->seed ^ kfit_key_hash(&target->key), .best = -1,
     };
     report(t, KFIT_TUNE_TARGET, index, 0, budget, NULL, NULL);
-    enum kfit_status s = KFIT_OK;
-    struct proposal proposal;
     unsigned evaluations = t->result->evaluations;
-    while (s == KFIT_OK && pop.count < budget && !out_of_time(t) && population_propose(&pop, &proposal)) {
-        int before = pop.best;
-        s = evaluate(t, &pop, &proposal, err);
-        if (s != KFIT_OK)
-            break;
-        const struct kfit_receipt *best = pop.best >= 0 ? &pop.all[pop.best].receipt : NULL;
-        report(t, pop.best != before ? KFIT_TUNE_BEST : KFIT_TUNE_EVALUATED, index, pop.count, budget,
-               &pop.all[pop.count - 1].receipt, best);
-    }
-    if (s == KFIT_OK && stopped(t)) /* nothing is concluded from half a search; it goes on next time */
-        s = interrupted(err);
+    struct seen seen = {t, index, budget};
+    enum kfit_status s = evaluation_screen(t, &pop, budget, screened, &seen, err);
+    if (s == KFIT_OK && tuner_stopped(t)) /* nothing is concluded from half a search; it goes on next time */
+        s = tuner_interrupted(err);
 
     struct kfit_receipt outcome;
     int winner = -1;
@@ -378,7 +256,7 @@ enum kfit_status kfit_tune(const struct kfit_tune_params *params, struct kfit_tu
 {
     struct tuner t;
     enum kfit_status s = tuner_init(&t, params, result, err);
-    for (size_t i = 0; s == KFIT_OK && i < params->count && !out_of_time(&t); i++) {
+    for (size_t i = 0; s == KFIT_OK && i < params->count && !tuner_out_of_time(&t); i++) {
         s = tune_target(&t, i, err);
         if (s == KFIT_E_REFUSED) { /* this key cannot be judged (its generic is wrong); the others can */
             kfit_logf(&params->log, KFIT_LOG_WARN, "%s", err ? err->text : "a target was refused");
@@ -386,9 +264,9 @@ enum kfit_status kfit_tune(const struct kfit_tune_params *params, struct kfit_tu
             s = KFIT_OK;
         }
     }
-    if (s == KFIT_OK && stopped(&t))
-        s = interrupted(err);
-    result->seconds = seconds_since(&t.start);
+    if (s == KFIT_OK && tuner_stopped(&t))
+        s = tuner_interrupted(err);
+    result->seconds = tuner_seconds(&t);
     tuner_finish(&t);
     return s;
 }
@@ -411,11 +289,11 @@ enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kf
         goto out;
     if (!choice)
         choice = &first;
-    identify(&t, c, key, choice, "eval", receipt);
-    s = compile(&t, c, key, choice, receipt, &built, err);
+    evaluation_identify(&t, c, key, choice, "eval", receipt);
+    s = evaluation_compile(&t, c, key, choice, receipt, &built, err);
     if (s == KFIT_OK) {
         bool staged = params->store && archive_staged(params, key, &incumbent, &incumbent_bytes);
-        s = judge(&t, &built, staged ? &incumbent : NULL, false, receipt, err);
+        s = evaluation_judge(&t, &built, staged ? &incumbent : NULL, false, receipt, err);
     } else if (s == KFIT_E_REFUSED) {
         s = KFIT_OK;
     }

@@ -71,6 +71,12 @@ bool generic_cuda_open(struct worker *w, const struct kfit_generic *g)
     return r ? failed(w, "cublasSetWorkspace", r) : true;
 }
 
+int generic_cuda_version(struct worker *w)
+{
+    int version = 0;
+    return w->generic->version(w->generic->handle, &version) ? 0 : version;
+}
+
 static int data_type(unsigned dtype)
 {
     return dtype == KFIT_F16 ? CUDA_R_16F : dtype == KFIT_BF16 ? CUDA_R_16BF : CUDA_R_32F;

@@ -69,6 +69,7 @@ bool worker_floor(struct worker *w, const struct kfit_cu_command *c);
 
 /* The generic as PyTorch calls it: cublasGemmEx (bf16, fp16), cublasSgemm, cublasDgemm; 32 MB workspace. */
 bool generic_cuda_open(struct worker *w, const struct kfit_generic *g);
+int generic_cuda_version(struct worker *w); /* 130100 */
 bool generic_cuda_call(struct worker *w, const kfit_cu_ptr args[KFIT_CU_ARGS]);
 
 #endif

@@ -58,6 +58,12 @@ static void add(char text[KFIT_ENV_TEXT_MAX], const char *name, const char *valu
             *p = '_';
 }
 
+static void hash(struct kfit_env *env)
+{
+    env->hard_hash = kfit_text_hash(env->hard);
+    env->soft_hash = kfit_text_hash(env->soft);
+}
+
 void kfit_env_host(struct kfit_env *env, int blas_threads, const char *blas, const char *compiler)
 {
     char model[64], threads[16];
@@ -72,8 +78,26 @@ void kfit_env_host(struct kfit_env *env, int blas_threads, const char *blas, con
         add(env->soft, "blas", blas);
     if (compiler)
         add(env->soft, "compiler", compiler);
-    env->hard_hash = kfit_text_hash(env->hard);
-    env->soft_hash = kfit_text_hash(env->soft);
+    hash(env);
+}
+
+void kfit_env_cuda(struct kfit_env *env, const char *arch, const char *model, unsigned units, const char *driver,
+                   const char *blas, const char *compiler)
+{
+    char count[16];
+    snprintf(count, sizeof count, "%u", units);
+    memset(env, 0, sizeof *env);
+    add(env->hard, "device", "cuda");
+    add(env->hard, "isa", arch);
+    add(env->hard, "model", model);
+    add(env->hard, "units", count);
+    if (driver)
+        add(env->soft, "driver", driver);
+    if (blas)
+        add(env->soft, "blas", blas);
+    if (compiler)
+        add(env->soft, "compiler", compiler);
+    hash(env);
 }
 
 int kfit_env_get(const char *text, const char *name, char *buf, size_t size)

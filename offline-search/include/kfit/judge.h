@@ -11,6 +11,7 @@
 #define KFIT_JUDGE_H
 
 #include "kfit/compile.h"
+#include "kfit/device.h"
 #include "kfit/receipt.h"
 #include "kfit/trace.h"
 
@@ -35,6 +36,12 @@ struct kfit_judge_params {
 enum kfit_status kfit_judge_create(const struct kfit_judge_params *params, struct kfit_judge **out,
                                    struct kfit_error *err);
 void kfit_judge_destroy(struct kfit_judge *j);
+
+/* The environment of the GPU that a judge for `generic` (a libcublas) would use: asked of a worker process, since
+ * the parent holds no CUDA. runner: kfit-runner-cuda; NULL: found. KFIT_E_UNSUPPORTED: no driver, no GPU, no NVRTC.
+ * info may be NULL. */
+enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_generic *generic, struct kfit_env *env,
+                                     struct kfit_device_info *info, struct kfit_error *err);
 
 struct kfit_judge_job {
     const union kfit_key *key;

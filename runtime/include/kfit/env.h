@@ -5,6 +5,8 @@
  *
  *   host, hard: device=host;isa=x86-64-v4;model=<cpu brand>;threads=<BLAS threads>;
  *   host, soft: blas=<name and version>;compiler=<name and version>;
+ *   cuda, hard: device=cuda;isa=sm_90a;model=<GPU name>;units=<multiprocessors>;
+ *   cuda, soft: driver=<version>;blas=<name and version>;compiler=<name and version>;
  *
  * Thread-safety: pure, except that probing reads /proc and cpuid.
  */
@@ -30,6 +32,10 @@ struct kfit_env {
 /* Fills the hard part for this machine's CPU and `blas_threads` (0: unknown), and the soft part from the given
  * names (NULL: left out). Separators (';', '=', control characters) inside values become '_'. */
 void kfit_env_host(struct kfit_env *env, int blas_threads, const char *blas, const char *compiler);
+
+/* The same for a GPU, from what its device describes. units tells a MIG slice from the whole. */
+void kfit_env_cuda(struct kfit_env *env, const char *arch, const char *model, unsigned units, const char *driver,
+                   const char *blas, const char *compiler);
 
 /* Name of the instruction-set level of this CPU, for -march and for the environment: "x86-64-v2", "-v3", "-v4". */
 const char *kfit_host_isa(void);
