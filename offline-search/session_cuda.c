@@ -51,7 +51,9 @@ enum kfit_status session_cuda_open(struct session_cuda *s, const char *program, 
     s->pid = fork();
     if (s->pid == 0) { /* only what is safe after fork */
         int null = open("/dev/null", O_WRONLY);
-        if (dup2(pair[1], 0) < 0 || dup2(null, 1) < 0 || dup2(s->arena_fd, 3) < 0)
+        /* by way of high numbers: dup2 of a descriptor to itself would leave it close-on-exec */
+        int socket = fcntl(pair[1], F_DUPFD, 16), arena = fcntl(s->arena_fd, F_DUPFD, 16);
+        if (dup2(socket, 0) < 0 || dup2(null, 1) < 0 || dup2(arena, 3) < 0)
             _exit(126);
         close_range(4, ~0u, 0);
         execve(program, argv, env);
