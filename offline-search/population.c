@@ -20,7 +20,7 @@ static unsigned below(struct population *p, unsigned n)
 static int tournament(struct population *p)
 {
     int best = -1;
-    if (below(p, 2))
+    if (!p->count || below(p, 2))
         return p->best;
     for (unsigned i = 0; i < 2; i++) {
         int c = (int)below(p, p->count);
