@@ -55,6 +55,7 @@ struct cuda {
     struct session_cuda runner, referee;
     union kfit_key key, referee_key; /* what each worker is set up for; zero: nothing */
     size_t workspace_bytes;
+    unsigned sets; /* copies of all arguments that a cold timing goes round */
     struct kfit_tensor out;
     size_t out_bytes, out_count;
     struct case_cuda cases[DISTRIBUTIONS]; /* gate 1's, of `key` */
@@ -91,6 +92,7 @@ static enum kfit_status prepare(struct cuda *c, struct session_cuda *s, union kf
     if (st == KFIT_OK) {
         *now = *key;
         c->info = s->reply.info;
+        c->sets = generic ? s->reply.sets : c->sets;
     }
     return st;
 }
@@ -443,7 +445,7 @@ static enum kfit_status median_of(struct bench *b, unsigned who, double *ns, str
 }
 
 /* After timing, what was computed while timed must be right: the last set and a few others. */
-static enum kfit_status check_timed(struct bench *b, unsigned sets, struct kfit_gate_result *g, struct kfit_error *err)
+static enum kfit_status check_timed(struct bench *b, struct kfit_gate_result *g, struct kfit_error *err)
 {
     struct cuda *c = b->c;
     struct case_cuda k = {.distribution = NORMAL, .ref = malloc(2 * c->out_count * sizeof(double))};
@@ -452,7 +454,7 @@ static enum kfit_status check_timed(struct bench *b, unsigned sets, struct kfit_
     for (unsigned i = 0; st == KFIT_OK && !g->code && i < KFIT_CU_CHECKED; i++) {
         struct narrow narrow = {0};
         struct kfit_accuracy wide = {0};
-        unsigned set = i ? (unsigned)(kfit_random(&b->seed) % (sets < KFIT_CU_LAUNCHES ? sets : KFIT_CU_LAUNCHES)) : 0;
+        unsigned set = i ? (unsigned)(kfit_random(&b->seed) % (c->sets < KFIT_CU_LAUNCHES ? c->sets : KFIT_CU_LAUNCHES)) : 0;
         const struct kfit_cu_command m = {.what = KFIT_CU_OUTPUT, .who = 1, .set = set, .limit_ms = LAUNCH_LIMIT_MS};
         st = reference(c, NORMAL, b->fill_seed + set, k.ref, err);
         if (st == KFIT_OK)
@@ -471,7 +473,6 @@ static enum kfit_status time_it(struct judge_trial *t, bool brief, struct kfit_g
     struct cuda *c = t->device;
     struct bench b = {.c = c, .incumbent = KFIT_CU_GENERIC, .mode = KFIT_CU_COLD, .seed = judge_os_random(),
                       .fill_seed = judge_os_random()};
-    const unsigned sets = c->runner.reply.sets;
     struct kfit_timing *out = t->r->timings;
     struct kfit_timing_decision d;
     double ns_generic = 0, ns_winner = 0;
@@ -519,7 +520,7 @@ static enum kfit_status time_it(struct judge_trial *t, bool brief, struct kfit_g
         }
     }
     if (st == KFIT_OK && !brief && !g->code)
-        st = check_timed(&b, sets ? sets : KFIT_CU_LAUNCHES, g, err);
+        st = check_timed(&b, g, err);
     g->ok = !g->code;
     return st;
 }

@@ -1,6 +1,6 @@
 /* A real campaign on a GPU: tunes keys against cuBLAS and writes what came of each beside the measured floor.
  *
- *     bench_tune_cuda [--json FILE] [--evaluations N] [--seconds S] [--seed N] [--m M,M,...] [--max-mb MB] [NxK ...]
+ *     bench_tune_cuda [--json FILE] [--commit ID] [--evaluations N] [--seconds S] [--seed N] [--m M,M,...] [--max-mb MB] [NxK ...]
  *
  * y[M,N] = x[M,K] W[N,K]^T in bf16. Without shapes: the projections of workloads of today. Cold: weights rotate beyond
  * twice the L2, CUDA graph replay, both sides alike. Exit 77 where there is no GPU. */
@@ -62,15 +62,20 @@ int main(int argc, char **argv)
     struct kfit_env env = {0};
     struct kfit_device_info info = {0};
     struct kfit_error err = {0};
-    const char *json = NULL, *ms = "1,2,4,8,16";
+    const char *json = NULL, *commit = "", *ms = "1,2,4,8,16";
+    char command[512] = "bench_tune_cuda";
     unsigned evaluations = 16;
     double seconds = 0, max_mb = 20;
     uint64_t seed = 1;
     int first_shape = argc;
+    for (int i = 1; i < argc; i++)
+        snprintf(command + strlen(command), sizeof command - strlen(command), " %s", argv[i]);
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--json"))
             json = value, i++;
+        else if (!strcmp(argv[i], "--commit"))
+            commit = value, i++;
         else if (!strcmp(argv[i], "--evaluations"))
             evaluations = (unsigned)atoi(value), i++;
         else if (!strcmp(argv[i], "--seconds"))
@@ -124,6 +129,8 @@ int main(int argc, char **argv)
     cJSON *root = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(root, "keys");
     cJSON_AddStringToObject(root, "environment", env.hard);
     cJSON_AddStringToObject(root, "versions", env.soft);
+    cJSON_AddStringToObject(root, "commit", commit);
+    cJSON_AddStringToObject(root, "command", command);
     cJSON_AddNumberToObject(root, "evaluations", result.evaluations);
     cJSON_AddNumberToObject(root, "evaluate_seconds", result.evaluate_seconds);
     cJSON_AddNumberToObject(root, "seconds", result.seconds);
@@ -175,7 +182,6 @@ int main(int argc, char **argv)
     cJSON_Delete(root);
     kfit_judge_destroy(judge);
     kfit_store_close(store);
-    char command[64];
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command) ? 1 : 0;
 }
