@@ -124,6 +124,8 @@ enum kfit_status kfit_timing_decide(const struct kfit_decision_params *p, struct
             d->threshold = 1 + 2 * d->noise;
         if (d->threshold < 1 + 2 * p->timer_step_ns / d->ns_incumbent)
             d->threshold = 1 + 2 * p->timer_step_ns / d->ns_incumbent;
+        if (d->threshold < 1 + p->call_spread_ns / d->ns_candidate)
+            d->threshold = 1 + p->call_spread_ns / d->ns_candidate;
         if (d->ratio.lo <= d->threshold && d->ratio.hi > d->threshold && 2 * want <= max)
             want *= 2;
     }

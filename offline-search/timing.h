@@ -33,7 +33,8 @@ typedef enum kfit_status kfit_pair_source(void *ctx, bool against_itself, unsign
 struct kfit_decision_params {
     kfit_pair_source *source;
     void *ctx;
-    double call_ns; /* added to each candidate time */
+    double call_ns;        /* added to each candidate time */
+    double call_spread_ns; /* how much that differs between programs: a gain must exceed it */
     double timer_step_ns;
     uint64_t seed;
     unsigned pairs_first, pairs_max; /* 0: the constants above */

@@ -11,6 +11,7 @@
 
 enum {
     EVALUATIONS_DEFAULT = 24,
+    LEADERS = 4,        /* timed again before the finals */
     FINALISTS = 3,      /* how many of the best are judged in full before the generic is kept */
     TRANSPLANTS_MAX = 3,
 };
@@ -133,49 +134,80 @@ static void screened(void *ctx, const struct population *pop, int best_before)
            &pop->all[pop->count - 1].receipt, pop->best >= 0 ? &pop->all[pop->best].receipt : NULL);
 }
 
+/* The fittest of those that `taken` does not mark; -1: none. */
+static int fittest(const struct population *pop, const bool *taken)
+{
+    int best = -1;
+    for (unsigned i = 0; i < pop->count; i++)
+        if (!taken[i] && pop->all[i].fitness > 0 && (best < 0 || pop->all[i].fitness > pop->all[best].fitness))
+            best = (int)i;
+    return best;
+}
+
+/* Compiles and judges one of the population, whole or as a screening, into a receipt of its own. */
+static enum kfit_status judge_individual(struct tuner *t, struct population *pop, struct individual *in,
+                                         const struct kfit_record *incumbent, bool screen, struct kfit_receipt *r,
+                                         struct kfit_error *err)
+{
+    const struct kfit_candidate *c = pop->candidates[in->candidate];
+    evaluation_identify(t, c, pop->key, &in->choice, population_operator_name(in->op), r);
+    memcpy(r->parents, in->receipt.parents, sizeof r->parents);
+    kfit_built_finish(&in->built); /* compiled again: gate 0 belongs to the receipt */
+    enum kfit_status s = evaluation_compile(t, c, pop->key, &in->choice, r, &in->built, err);
+    evaluation_compiled(t, &in->built);
+    if (s == KFIT_OK)
+        s = evaluation_judge(t, &in->built, incumbent, screen, r, err);
+    return s == KFIT_E_REFUSED ? KFIT_OK : s;
+}
+
+/* The best of many first impressions is mostly the luckiest: the leaders are timed again, the lower of two counts. */
+static enum kfit_status time_leaders_again(struct tuner *t, struct population *pop, struct kfit_error *err)
+{
+    bool *taken = calloc(pop->count + 1, sizeof *taken);
+    enum kfit_status s = taken ? KFIT_OK : kfit_fail(err, KFIT_E_NOMEM, "search: out of memory");
+    for (unsigned n = 0; s == KFIT_OK && n < LEADERS && !tuner_stopped(t); n++) {
+        int i = fittest(pop, taken);
+        if (i < 0)
+            break;
+        struct kfit_receipt r;
+        taken[i] = true;
+        s = judge_individual(t, pop, &pop->all[i], NULL, true, &r, err);
+        double again = s == KFIT_OK && r.verdict != KFIT_VERDICT_REFUSED && r.timing_count ? r.timings[0].ratio : 0;
+        if (again < pop->all[i].fitness)
+            pop->all[i].fitness = again;
+    }
+    free(taken);
+    return s;
+}
+
 /* Judges the best few in full, best first, until one is promoted. The outcome's receipt is left in *outcome. */
 static enum kfit_status finals(struct tuner *t, struct population *pop, const struct kfit_record *incumbent,
                                struct kfit_receipt *outcome, int *winner, struct kfit_error *err)
 {
-    bool judged_any = false;
+    bool *judged = calloc(pop->count + 1, sizeof *judged);
+    enum kfit_status s = judged ? time_leaders_again(t, pop, err) : kfit_fail(err, KFIT_E_NOMEM, "search: out of memory");
+    unsigned n = 0;
     *winner = -1;
-    for (unsigned round = 0; round < FINALISTS; round++) {
-        int best = -1;
-        for (unsigned i = 0; i < pop->count; i++)
-            if (pop->all[i].fitness > 0 && (best < 0 || pop->all[i].fitness > pop->all[best].fitness))
-                best = (int)i;
+    while (s == KFIT_OK && n < FINALISTS && *winner < 0 && !(n && tuner_stopped(t))) {
+        int i = fittest(pop, judged);
         /* One honest full judgement is always made; more only where there is something to win. */
-        if (best < 0 || (judged_any && pop->all[best].fitness < 1))
+        if (i < 0 || (n && pop->all[i].fitness < 1))
             break;
-        struct individual *in = &pop->all[best];
-        const struct kfit_candidate *c = pop->candidates[in->candidate];
         struct kfit_receipt r;
-        enum kfit_status s = KFIT_OK;
-        evaluation_identify(t, c, pop->key, &in->choice, population_operator_name(in->op), &r);
-        memcpy(r.parents, in->receipt.parents, sizeof r.parents);
-        kfit_built_finish(&in->built); /* compiled again: gate 0 belongs to the receipt */
-        s = evaluation_compile(t, c, pop->key, &in->choice, &r, &in->built, err);
-        evaluation_compiled(t, &in->built);
+        judged[i] = true;
+        s = judge_individual(t, pop, &pop->all[i], incumbent, false, &r, err);
         if (s == KFIT_OK)
-            s = evaluation_judge(t, &in->built, incumbent, false, &r, err);
-        if (s != KFIT_OK && s != KFIT_E_REFUSED)
-            return s;
-        s = archive_note(t->p, &r, err);
+            s = archive_note(t->p, &r, err);
         if (s != KFIT_OK)
-            return s;
-        if (!judged_any || r.verdict == KFIT_VERDICT_PROMOTED ||
+            break;
+        if (!n++ || r.verdict == KFIT_VERDICT_PROMOTED ||
             (outcome->verdict == KFIT_VERDICT_REFUSED && r.verdict != KFIT_VERDICT_REFUSED))
             *outcome = r;
-        judged_any = true;
-        in->fitness = 0;
-        if (r.verdict == KFIT_VERDICT_PROMOTED) {
-            *winner = best;
-            return KFIT_OK;
-        }
-        if (tuner_stopped(t))
-            break;
+        if (r.verdict == KFIT_VERDICT_PROMOTED)
+            *winner = i;
     }
-    return judged_any ? KFIT_OK : KFIT_E_NOTFOUND;
+    free(judged);
+    return s == KFIT_OK && !n ? KFIT_E_NOTFOUND : s;
 }
 
 /* The outcome of an earlier campaign stands. */

@@ -1,7 +1,7 @@
 /* What a tune gives, and whether it holds: tunes a few keys in a fresh store, then judges every winner again, whole,
  * in a fresh runner each time, and counts the intervals that lie wholly below 1.
  *
- *     bench_winners [--json FILE] [--retimings N] [--evaluations N] [--threads N] [--runner PATH] [KEY ...]
+ *     bench_winners [--json FILE] [--retimings N] [--evaluations N] [--threads N] [--runner PATH] [--verbose] [KEY ...]
  *
  * The generic is the OpenBLAS that ldconfig knows, with N threads (default 1). Ratios are generic / winner, warm, with
  * the cost of a dispatched call added to the winner. */
@@ -69,6 +69,7 @@ int main(int argc, char **argv)
     const char *json = NULL, *runner = NULL, *given[KEYS];
     unsigned retimings = 20, evaluations = 16, count = 0;
     int threads = 1;
+    bool verbose = false;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--json"))
@@ -79,6 +80,8 @@ int main(int argc, char **argv)
             evaluations = (unsigned)atoi(value), i++;
         else if (!strcmp(argv[i], "--threads"))
             threads = atoi(value), i++;
+        else if (!strcmp(argv[i], "--verbose"))
+            verbose = true;
         else if (!strcmp(argv[i], "--runner"))
             runner = value, i++;
         else if (count < KEYS)
@@ -107,7 +110,9 @@ int main(int argc, char **argv)
     }
     struct kfit_judge *judge;
     struct kfit_store *store;
-    const struct kfit_judge_params jp = {.runner = runner, .generic = &generic, .env = &env};
+    struct kfit_judge_params jp = {.runner = runner, .generic = &generic, .env = &env};
+    if (verbose) /* where an evaluation's time goes, gate by gate */
+        jp.log = (struct kfit_log){kfit_log_to_fd, (void *)(intptr_t)2, KFIT_LOG_DEBUG};
     if (!mkdtemp(dir) || kfit_store_open(dir, KFIT_STORE_WRITE, &store, &err) != KFIT_OK)
         return fail("store", &err);
     if (kfit_judge_create(&jp, &judge, &err) != KFIT_OK)
