@@ -28,8 +28,8 @@ struct seen {
 };
 _Static_assert(sizeof(struct seen) == 64, "one cache line");
 
-/* Zeroed in a forked child by the kernel (MADV_WIPEONFORK), so that a child knows it is one, and so that a lock
- * held by a thread it does not have is free. */
+/* Zeroed in a forked child by the kernel (MADV_WIPEONFORK), so that a child knows it is one, and so that a
+ * lock held by a thread it does not have is free. */
 struct guard {
     uint32_t born; /* this process has a trace and a table of its own */
     uint32_t lock;
@@ -107,17 +107,18 @@ static inline bool ready(const struct seen *e)
 }
 
 /* A key that finds no room (now): decided anew each time, in the caller's memory. */
-static const struct seen *decide_only(const struct kfit_dispatcher *d, const union kfit_key *key, uint64_t hash,
-                                      bool full, struct seen *spare)
+static const struct seen *decide_only(const struct kfit_dispatcher *d, const union kfit_key *key,
+                                      uint64_t hash, bool full, struct seen *spare)
 {
     decide(d, key, hash, spare);
     spare->full = full;
     return spare;
 }
 
-/* Everything but a key that stands where its hash says. NULL: this process has no trace (yet), do not count. */
-__attribute__((noinline)) static const struct seen *find_far(struct kfit_dispatcher *d, const union kfit_key *key,
-                                                             uint64_t hash, struct seen *spare)
+/* Everything but a key that stands where its hash says. NULL: this process has no trace (yet),
+ * do not count. */
+__attribute__((noinline)) static const struct seen *
+find_far(struct kfit_dispatcher *d, const union kfit_key *key, uint64_t hash, struct seen *spare)
 {
     if (!born(d) && !reborn(d))
         return NULL;
@@ -130,7 +131,8 @@ __attribute__((noinline)) static const struct seen *find_far(struct kfit_dispatc
                 __atomic_fetch_sub(&d->seen_used, 1, __ATOMIC_RELAXED);
                 return decide_only(d, key, hash, true, spare);
             }
-            if (__atomic_compare_exchange_n(&e->hash, &have, hash, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            if (__atomic_compare_exchange_n(&e->hash, &have, hash, false, __ATOMIC_ACQ_REL,
+                                            __ATOMIC_ACQUIRE)) {
                 fill(d, key, hash, e);
                 __atomic_store_n(&e->state, KFIT_SLOT_READY, __ATOMIC_RELEASE);
                 return e;
@@ -152,7 +154,8 @@ __attribute__((noinline)) static const struct seen *find_far(struct kfit_dispatc
 }
 
 /* The trace slot is most likely at the same place of its table: both are fetched at once. */
-__attribute__((always_inline)) static inline const struct seen *find(struct kfit_dispatcher *d, const union kfit_key *key, struct seen *spare)
+__attribute__((always_inline)) static inline const struct seen *
+find(struct kfit_dispatcher *d, const union kfit_key *key, struct seen *spare)
 {
     uint64_t hash = kfit_key_hash_inline(key);
     if (__builtin_expect(born(d), 1)) {
@@ -251,7 +254,8 @@ static enum kfit_status be_born(struct kfit_dispatcher *d, struct kfit_error *er
     }
     struct kfit_trace_header *h = kfit_recorder_header(r);
     if (s != KFIT_OK) {
-        snprintf(h->state_text, sizeof h->state_text, "%.120s; not recorded to a file: %.100s", d->state_text, why.text);
+        snprintf(h->state_text, sizeof h->state_text, "%.120s; not recorded to a file: %.100s", d->state_text,
+                 why.text);
         kfit_logf(&d->log, KFIT_LOG_WARN, "%s; counting in memory only", why.text);
     } else {
         memcpy(h->state_text, d->state_text, sizeof h->state_text);
@@ -348,20 +352,21 @@ static void choose(struct kfit_dispatcher *d, const struct kfit_dispatcher_param
     } else if (kfit_table_load(&d->table, &d->info, p, d->device, &reason, &err) != KFIT_OK) {
         set_state(d, reason, "records only: %.230s", err.text);
     } else {
-        set_state(d, KFIT_REASON_NONE, "generation %llu: %u kernels (%u stale), %u kept, %u banned, %u not usable",
+        set_state(d, KFIT_REASON_NONE,
+                  "generation %llu: %u kernels (%u stale), %u kept, %u banned, %u not usable",
                   (unsigned long long)d->info.generation, d->info.winners, d->info.stale, d->info.negatives,
                   d->info.banned, d->info.failed);
     }
 }
 
-enum kfit_status kfit_dispatcher_create(struct kfit_dispatcher **out, const struct kfit_dispatcher_params *params,
-                                        struct kfit_error *err)
+enum kfit_status kfit_dispatcher_create(struct kfit_dispatcher **out,
+                                        const struct kfit_dispatcher_params *params, struct kfit_error *err)
 {
     char device[16];
     *out = NULL;
     if (!params->env || (params->trace_dir && strlen(params->trace_dir) >= PATH_MAX))
-        return kfit_fail(err, KFIT_E_ARG, "dispatcher: %s", params->env ? "the trace directory's name is too long"
-                                                                        : "no environment given");
+        return kfit_fail(err, KFIT_E_ARG, "dispatcher: %s",
+                         params->env ? "the trace directory's name is too long" : "no environment given");
     struct kfit_dispatcher *d = kfit_map(sizeof *d);
     if (!d)
         return kfit_fail(err, KFIT_E_NOMEM, "dispatcher: no memory");
@@ -372,7 +377,8 @@ enum kfit_status kfit_dispatcher_create(struct kfit_dispatcher **out, const stru
         goto fail;
     }
     if (madvise(d->guard, 4096, MADV_WIPEONFORK)) {
-        s = kfit_fail(err, KFIT_E_UNSUPPORTED, "dispatcher: this kernel cannot tell a forked child (Linux 4.14 can)");
+        s = kfit_fail(err, KFIT_E_UNSUPPORTED,
+                      "dispatcher: this kernel cannot tell a forked child (Linux 4.14 can)");
         goto fail;
     }
     d->mode = params->mode;

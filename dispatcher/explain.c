@@ -48,7 +48,8 @@ struct miss {
     double distance; /* whole number of fields, plus less than one for how far their values are apart */
 };
 
-/* Which fields differ. A stride that only follows a dimension (ldb=2688 where n=2688) is the same difference. */
+/* Which fields differ. A stride that only follows a dimension (ldb=2688 where n=2688) is
+ * the same difference. */
 static bool compare(const struct fields *ours, const struct fields *theirs, struct miss *miss)
 {
     double apart = 0;
@@ -61,7 +62,8 @@ static bool compare(const struct fields *ours, const struct fields *theirs, stru
             continue;
         bool follows = false;
         for (unsigned j = 0; j < miss->count; j++)
-            follows |= !strcmp(a, value(ours->at[miss->fields[j]])) && !strcmp(b, value(theirs->at[miss->fields[j]]));
+            follows |= !strcmp(a, value(ours->at[miss->fields[j]])) &&
+                       !strcmp(b, value(theirs->at[miss->fields[j]]));
         if (follows)
             continue;
         if (miss->count == NEAR_FIELDS)
@@ -127,7 +129,10 @@ size_t kfit_explain(const struct kfit_table *table, enum kfit_reason state, cons
         return t.used;
     }
     const struct kfit_table_entry *e = kfit_table_find(table, key, kfit_key_hash(key));
-    unsigned reason = state ? state : kfit_key_scaled(key) ? KFIT_REASON_FLAGS : e ? e->reason : KFIT_REASON_NO_RECORD;
+    unsigned reason = state                  ? state
+                      : kfit_key_scaled(key) ? KFIT_REASON_FLAGS
+                      : e                    ? e->reason
+                                             : KFIT_REASON_NO_RECORD;
     say(&t, "%s\n", name);
     if (reason == KFIT_REASON_NONE)
         say(&t, "runs a kfit kernel, %.2fx as fast as the original when tuned%s\n", (double)e->ratio,
@@ -149,8 +154,8 @@ size_t kfit_explain(const struct kfit_table *table, enum kfit_reason state, cons
         for (unsigned j = 0; j < near[i].count; j++) {
             const char *a = ours.at[near[i].fields[j]], *b = theirs.at[near[i].fields[j]];
             int name_len = (int)(value(a) - a);
-            say(&t, "%s%.*s%s%s, tuned %s", j ? "; " : " ", name_len ? name_len - 1 : 0, a, name_len ? ": " : "",
-                value(a), value(b));
+            say(&t, "%s%.*s%s%s, tuned %s", j ? "; " : " ", name_len ? name_len - 1 : 0, a,
+                name_len ? ": " : "", value(a), value(b));
         }
         say(&t, "\n");
     }

@@ -10,7 +10,8 @@ union kfit_short_key {
     const union kfit_key *far_key;
 };
 
-static inline bool kfit_short_key_equal(const union kfit_short_key *s, unsigned len, const union kfit_key *key)
+static inline bool kfit_short_key_equal(const union kfit_short_key *s, unsigned len,
+                                        const union kfit_key *key)
 {
     if (len != key->h.len)
         return false;
@@ -52,11 +53,13 @@ struct kfit_table_info {
 /* Opens the generation, loads the images of its winners for this environment and device, applies the bans.
  * *info is filled also on failure, as far as known. On failure *reason is what to tell each call. */
 enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info *info,
-                                 const struct kfit_dispatcher_params *params, const struct kfit_device *device,
-                                 enum kfit_reason *reason, struct kfit_error *err);
+                                 const struct kfit_dispatcher_params *params,
+                                 const struct kfit_device *device, enum kfit_reason *reason,
+                                 struct kfit_error *err);
 
 /* NULL if there is none; table may be NULL. */
-const struct kfit_table_entry *kfit_table_find(const struct kfit_table *t, const union kfit_key *key, uint64_t hash);
+const struct kfit_table_entry *kfit_table_find(const struct kfit_table *t, const union kfit_key *key,
+                                               uint64_t hash);
 size_t kfit_table_count(const struct kfit_table *t);
 const struct kfit_table_entry *kfit_table_at(const struct kfit_table *t, size_t i);
 void kfit_table_key(const struct kfit_table_entry *e, union kfit_key *key);
@@ -97,7 +100,8 @@ static inline void *kfit_workspace_take(struct kfit_workspaces *w, unsigned kind
     struct kfit_workspace_pool *p = &w->pools[kind];
     uint32_t have = __atomic_load_n(&p->free, __ATOMIC_RELAXED);
     while (have)
-        if (__atomic_compare_exchange_n(&p->free, &have, have & (have - 1), true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        if (__atomic_compare_exchange_n(&p->free, &have, have & (have - 1), true, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED)) {
             *index = (unsigned)__builtin_ctz(have);
             return p->base + *index * p->size;
         }

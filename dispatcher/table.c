@@ -1,5 +1,5 @@
-/* The table of a generation: entries in one array, found through an array of indexes twice as long. Built once
- * by one thread, then only read. */
+/* The table of a generation: entries in one array, found through an array of indexes twice as long. Built
+ * once by one thread, then only read. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +33,8 @@ static uint32_t *place(const struct kfit_table *t, const union kfit_key *key, ui
     return &t->index[at];
 }
 
-const struct kfit_table_entry *kfit_table_find(const struct kfit_table *t, const union kfit_key *key, uint64_t hash)
+const struct kfit_table_entry *kfit_table_find(const struct kfit_table *t, const union kfit_key *key,
+                                               uint64_t hash)
 {
     uint32_t i = t ? *place(t, key, hash) : 0;
     return i ? &t->entries[i - 1] : NULL;
@@ -52,7 +53,8 @@ const struct kfit_table_entry *kfit_table_at(const struct kfit_table *t, size_t 
 void kfit_table_key(const struct kfit_table_entry *e, union kfit_key *key)
 {
     memset(key, 0, sizeof *key);
-    memcpy(key->bytes, e->len <= sizeof e->key.words ? (const void *)e->key.words : e->key.far_key->bytes, e->len);
+    memcpy(key->bytes, e->len <= sizeof e->key.words ? (const void *)e->key.words : e->key.far_key->bytes,
+           e->len);
 }
 
 /* ---- making ---- */
@@ -144,10 +146,11 @@ static int take(void *ctx, const struct kfit_record *r, const char *problem)
     }
     struct kfit_error err = {0};
     struct kfit_image image = {r->image, r->image_bytes, &r->plan};
-    enum kfit_status s = r->plan.workspace_bytes > KFIT_HOST_WORKSPACE_BYTES / 2
-                             ? kfit_fail(&err, KFIT_E_FULL, "%llu bytes of workspace, at most %u are given",
-                                         (unsigned long long)r->plan.workspace_bytes, KFIT_HOST_WORKSPACE_BYTES / 2)
-                             : l->t->device->add(l->t->modules, &image, op->nargs, &err);
+    enum kfit_status s =
+        r->plan.workspace_bytes > KFIT_HOST_WORKSPACE_BYTES / 2
+            ? kfit_fail(&err, KFIT_E_FULL, "%llu bytes of workspace, at most %u are given",
+                        (unsigned long long)r->plan.workspace_bytes, KFIT_HOST_WORKSPACE_BYTES / 2)
+            : l->t->device->add(l->t->modules, &image, op->nargs, &err);
     if (s != KFIT_OK) {
         e->reason = KFIT_REASON_LOAD_FAILED;
         fail(l, err.text);
@@ -198,8 +201,8 @@ static enum kfit_status ban(struct kfit_table *t, const char *text, struct kfit_
         if (n < sizeof word)
             memcpy(word, p, n);
         if (kfit_key_parse(word, &key, &why) != KFIT_OK)
-            return kfit_fail(err, KFIT_E_FORMAT, "bans: \"%.*s\" is not a key: %.200s", (int)(n < 80 ? n : 80), p,
-                             why.text);
+            return kfit_fail(err, KFIT_E_FORMAT, "bans: \"%.*s\" is not a key: %.200s",
+                             (int)(n < 80 ? n : 80), p, why.text);
         struct kfit_table_entry *e = enter(t, &key);
         if (!e)
             return kfit_fail(err, KFIT_E_FULL, "bans: no room");

@@ -9,7 +9,9 @@
 
 #include "sha256.h"
 
-enum { COPY_BYTES = 64 << 10 }; /* small enough to stay in the L2 cache between reading, hashing and writing */
+enum {
+    COPY_BYTES = 64 << 10
+}; /* small enough to stay in the L2 cache between reading, hashing and writing */
 
 enum kfit_status kfit_copy_sealed(int from, uint64_t length, const char *path, int *out, uint8_t digest[32],
                                   struct kfit_error *err)
@@ -23,8 +25,8 @@ enum kfit_status kfit_copy_sealed(int from, uint64_t length, const char *path, i
     uint8_t *buf = malloc(COPY_BYTES);
     int fd = memfd_create("kfit-copy", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (!buf || fd < 0) {
-        s = kfit_fail(err, !buf || errno == ENOMEM ? KFIT_E_NOMEM : KFIT_E_IO, "%.300s: making a private copy: %m",
-                      path);
+        s = kfit_fail(err, !buf || errno == ENOMEM ? KFIT_E_NOMEM : KFIT_E_IO,
+                      "%.300s: making a private copy: %m", path);
         goto end;
     }
     kfit_sha256_init(&sha);
@@ -40,7 +42,7 @@ enum kfit_status kfit_copy_sealed(int from, uint64_t length, const char *path, i
         if (!got || done > length)
             break;
         kfit_sha256_update(&sha, buf, (size_t)got);
-        for (ssize_t put = 0, n; put < got; put += n > 0 ? n : 0) {
+        for (ssize_t put = 0, n; put<got; put += n> 0 ? n : 0) {
             n = write(fd, buf + put, (size_t)(got - put));
             if (n < 0 && errno != EINTR) {
                 s = kfit_fail(err, errno == ENOSPC || errno == ENOMEM ? KFIT_E_NOMEM : KFIT_E_IO,

@@ -6,7 +6,8 @@
 
 #include "kfit/status.h"
 
-/* Copies the `length` bytes that `from` must hold into a sealed memfd and digests the copy. path is for messages. */
+/* Copies the `length` bytes that `from` must hold into a sealed memfd and digests the copy. path
+ * is for messages. */
 enum kfit_status kfit_copy_sealed(int from, uint64_t length, const char *path, int *out, uint8_t digest[32],
                                   struct kfit_error *err);
 

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum kfit_status kfit_dir_fail(const struct kfit_dir *d, const char *name, const char *doing, struct kfit_error *err)
+enum kfit_status kfit_dir_fail(const struct kfit_dir *d, const char *name, const char *doing,
+                               struct kfit_error *err)
 {
     static const struct {
         int code;
@@ -29,20 +30,24 @@ enum kfit_status kfit_dir_fail(const struct kfit_dir *d, const char *name, const
             s = known[i].status;
             advice = known[i].advice;
         }
-    return kfit_fail(err, s, "%s%s%s: %s: %m%s", d ? d->path : "", d && *name ? "/" : "", name, doing, advice);
+    return kfit_fail(err, s, "%s%s%s: %s: %m%s", d ? d->path : "", d && *name ? "/" : "", name, doing,
+                     advice);
 }
 
 /* Owner and mode: what another user could have written is not trusted. */
-static enum kfit_status check(const struct stat *st, const char *dir, const char *name, struct kfit_error *err)
+static enum kfit_status check(const struct stat *st, const char *dir, const char *name,
+                              struct kfit_error *err)
 {
     const char *slash = *name ? "/" : "";
     uid_t me = geteuid();
     if (st->st_uid != me && st->st_uid != 0)
-        return kfit_fail(err, KFIT_E_PERM, "%s%s%s: belongs to uid %u, not to %u or root; chown it or use another "
-                         "directory", dir, slash, name, (unsigned)st->st_uid, (unsigned)me);
+        return kfit_fail(err, KFIT_E_PERM,
+                         "%s%s%s: belongs to uid %u, not to %u or root; chown it or use another "
+                         "directory",
+                         dir, slash, name, (unsigned)st->st_uid, (unsigned)me);
     if (st->st_mode & 022)
-        return kfit_fail(err, KFIT_E_PERM, "%s%s%s: mode %04o lets others write it; chmod go-w", dir, slash, name,
-                         (unsigned)st->st_mode & 07777);
+        return kfit_fail(err, KFIT_E_PERM, "%s%s%s: mode %04o lets others write it; chmod go-w", dir, slash,
+                         name, (unsigned)st->st_mode & 07777);
     return KFIT_OK;
 }
 
@@ -76,7 +81,8 @@ enum kfit_status kfit_dir_open(struct kfit_dir *out, const struct kfit_dir *pare
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (parent ? O_NOFOLLOW : 0));
     if (fd < 0)
         return kfit_dir_fail(parent, name, "opening the directory", err);
-    enum kfit_status s = fstat(fd, &st) ? kfit_dir_fail(out, "", "stat", err) : check(&st, out->path, "", err);
+    enum kfit_status s =
+        fstat(fd, &st) ? kfit_dir_fail(out, "", "stat", err) : check(&st, out->path, "", err);
     if (s != KFIT_OK)
         close(fd);
     else
@@ -112,8 +118,8 @@ enum kfit_status kfit_dir_file(const struct kfit_dir *d, const char *name, int *
     return s;
 }
 
-enum kfit_status kfit_dir_read(const struct kfit_dir *d, const char *name, char *buf, size_t size, size_t *bytes,
-                               struct kfit_error *err)
+enum kfit_status kfit_dir_read(const struct kfit_dir *d, const char *name, char *buf, size_t size,
+                               size_t *bytes, struct kfit_error *err)
 {
     struct stat st;
     int fd;
@@ -182,8 +188,10 @@ enum kfit_status kfit_dir_lock(const struct kfit_dir *d, const char *name, int *
         s = kfit_fail(err, KFIT_E_BUSY, "%s: process %d is writing there; wait for it to end", d->path,
                       (int)holder.l_pid);
     else
-        s = kfit_fail(err, KFIT_E_BUSY, "%s: a process outside this PID namespace is writing there; wait for it "
-                      "to end", d->path);
+        s = kfit_fail(err, KFIT_E_BUSY,
+                      "%s: a process outside this PID namespace is writing there; wait for it "
+                      "to end",
+                      d->path);
     close(*fd);
     *fd = -1;
     return s;

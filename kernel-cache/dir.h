@@ -1,4 +1,5 @@
-/* Directories and files that must be ours: opened by descriptor, owner and mode checked, replaced by rename. */
+/* Directories and files that must be ours: opened by descriptor, owner and mode checked,
+ * replaced by rename. */
 #ifndef KFIT_DIR_H
 #define KFIT_DIR_H
 
@@ -13,8 +14,8 @@ struct kfit_dir {
     char path[256]; /* for messages; cut if longer */
 };
 
-/* Opens a directory that belongs to the user or root and that no group or other may write. parent NULL: name is a
- * path, where links are followed; else a plain entry of parent. make_mode not 0: made if missing. */
+/* Opens a directory that belongs to the user or root and that no group or other may write. parent NULL: name
+ * is a path, where links are followed; else a plain entry of parent. make_mode not 0: made if missing. */
 enum kfit_status kfit_dir_open(struct kfit_dir *out, const struct kfit_dir *parent, const char *name,
                                mode_t make_mode, struct kfit_error *err);
 void kfit_dir_close(struct kfit_dir *d);
@@ -23,8 +24,8 @@ void kfit_dir_close(struct kfit_dir *d);
 enum kfit_status kfit_dir_file(const struct kfit_dir *d, const char *name, int *fd, struct stat *st,
                                struct kfit_error *err);
 /* Reads all of a small file into buf, adds a NUL. KFIT_E_FORMAT if it does not fit. */
-enum kfit_status kfit_dir_read(const struct kfit_dir *d, const char *name, char *buf, size_t size, size_t *bytes,
-                               struct kfit_error *err);
+enum kfit_status kfit_dir_read(const struct kfit_dir *d, const char *name, char *buf, size_t size,
+                               size_t *bytes, struct kfit_error *err);
 /* Writes d/name in full beside it, makes it durable, renames. One writer at a time. */
 enum kfit_status kfit_dir_replace(const struct kfit_dir *d, const char *name, const void *data, size_t bytes,
                                   mode_t mode, struct kfit_error *err);
@@ -34,6 +35,7 @@ enum kfit_status kfit_dir_replace(const struct kfit_dir *d, const char *name, co
 enum kfit_status kfit_dir_lock(const struct kfit_dir *d, const char *name, int *fd, struct kfit_error *err);
 
 /* Status for errno after a failed system call on d/name, with what was being done. */
-enum kfit_status kfit_dir_fail(const struct kfit_dir *d, const char *name, const char *doing, struct kfit_error *err);
+enum kfit_status kfit_dir_fail(const struct kfit_dir *d, const char *name, const char *doing,
+                               struct kfit_error *err);
 
 #endif

@@ -38,7 +38,8 @@ static int has_digest(void *ctx, uint64_t number)
     return 1;
 }
 
-/* Turns `which` into a manifest; digest_known tells that the caller named the content, not only the number. */
+/* Turns `which` into a manifest; digest_known tells that the caller named the content, not
+ * only the number. */
 static enum kfit_status resolve(const struct kfit_dir *cache, const struct kfit_dir *gens, const char *which,
                                 struct kfit_manifest *m, struct kfit_error *err)
 {
@@ -63,8 +64,10 @@ static enum kfit_status resolve(const struct kfit_dir *cache, const struct kfit_
     if (s == KFIT_OK)
         s = kfit_manifest_load(gens, number, m, err);
     if (s == KFIT_OK && named && memcmp(m->sha256, sha256, 32))
-        s = kfit_fail(err, KFIT_E_DIGEST, "%s/%" PRIu64 ".json: its digest is not the one in current; run kfit "
-                      "rollback to a generation that verifies", gens->path, number);
+        s = kfit_fail(err, KFIT_E_DIGEST,
+                      "%s/%" PRIu64 ".json: its digest is not the one in current; run kfit "
+                      "rollback to a generation that verifies",
+                      gens->path, number);
     return s;
 }
 
@@ -82,17 +85,21 @@ static enum kfit_status load(const struct kfit_dir *gens, const struct kfit_mani
     if (s != KFIT_OK)
         return s;
     if (m->length > LENGTH_MAX)
-        s = kfit_fail(err, KFIT_E_FORMAT, "%s: %" PRIu64 " bytes, at most %llu are read", path, m->length, LENGTH_MAX);
+        s = kfit_fail(err, KFIT_E_FORMAT, "%s: %" PRIu64 " bytes, at most %llu are read", path, m->length,
+                      LENGTH_MAX);
     else if ((uint64_t)st.st_size != m->length)
-        s = kfit_fail(err, KFIT_E_DIGEST, "%s: %lld bytes, its manifest says %" PRIu64 "; the file is damaged", path,
+        s = kfit_fail(err, KFIT_E_DIGEST,
+                      "%s: %lld bytes, its manifest says %" PRIu64 "; the file is damaged", path,
                       (long long)st.st_size, m->length);
     else
         s = kfit_copy_sealed(fd, m->length, path, copy, digest, err);
     close(fd);
     if (s == KFIT_OK && memcmp(digest, m->sha256, sizeof digest)) {
         close(*copy);
-        s = kfit_fail(err, KFIT_E_DIGEST, "%s: SHA-256 does not match its manifest; the file is damaged or was "
-                      "changed", path);
+        s = kfit_fail(err, KFIT_E_DIGEST,
+                      "%s: SHA-256 does not match its manifest; the file is damaged or was "
+                      "changed",
+                      path);
     }
     return s;
 }
@@ -161,13 +168,15 @@ const struct kfit_manifest *kfit_generation_manifest(const struct kfit_generatio
 }
 
 /* A record must also be the one its LMDB key promises. */
-static enum kfit_status decode(const MDB_val *key, const MDB_val *value, struct kfit_record *r, struct kfit_error *err)
+static enum kfit_status decode(const MDB_val *key, const MDB_val *value, struct kfit_record *r,
+                               struct kfit_error *err)
 {
     uint8_t want[KFIT_GENERATION_KEY_MAX];
     enum kfit_status s = kfit_record_decode(value->mv_data, value->mv_size, r, err);
     if (s != KFIT_OK)
         return s;
-    if (kfit_generation_key(want, r->env_hard, &r->key) != key->mv_size || memcmp(want, key->mv_data, key->mv_size))
+    if (kfit_generation_key(want, r->env_hard, &r->key) != key->mv_size ||
+        memcmp(want, key->mv_data, key->mv_size))
         return kfit_fail(err, KFIT_E_FORMAT, "record: stored under the key of another");
     return KFIT_OK;
 }
@@ -224,7 +233,8 @@ enum kfit_status kfit_generation_current(const char *dir, uint64_t *number, uint
     return s;
 }
 
-enum kfit_status kfit_manifest_read(const char *dir, uint64_t number, struct kfit_manifest *m, struct kfit_error *err)
+enum kfit_status kfit_manifest_read(const char *dir, uint64_t number, struct kfit_manifest *m,
+                                    struct kfit_error *err)
 {
     struct kfit_dir cache, gens = {.fd = -1};
     enum kfit_status s = kfit_dir_open(&cache, NULL, dir, 0, err);
@@ -273,9 +283,9 @@ size_t kfit_cache_default_dir(char *buf, size_t size)
 {
     const char *cache = secure_getenv("KFIT_CACHE"), *xdg = secure_getenv("XDG_CACHE_HOME"),
                *home = secure_getenv("HOME");
-    int n = cache && *cache  ? snprintf(buf, size, "%s", cache)
-            : xdg && *xdg    ? snprintf(buf, size, "%s/kfit", xdg)
-            : home && *home  ? snprintf(buf, size, "%s/.cache/kfit", home)
-                             : snprintf(buf, size, "%s", "");
+    int n = cache && *cache ? snprintf(buf, size, "%s", cache)
+            : xdg && *xdg   ? snprintf(buf, size, "%s/kfit", xdg)
+            : home && *home ? snprintf(buf, size, "%s/.cache/kfit", home)
+                            : snprintf(buf, size, "%s", "");
     return n > 0 ? (size_t)n : 0;
 }

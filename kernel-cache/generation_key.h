@@ -1,11 +1,12 @@
-/* LMDB keys inside a generation: 8 bytes of hard environment hash, big-endian so that one environment's records
- * are neighbours, then the key's used bytes. Hash 0 is nobody's: under it, the texts of hashes (8 more bytes). */
+/* LMDB keys inside a generation: 8 bytes of hard environment hash, big-endian so that one environment's
+ * records are neighbours, then the key's used bytes. Hash 0 is nobody's: under it, the texts of hashes (8
+ * more bytes). */
 #ifndef KFIT_GENERATION_KEY_H
 #define KFIT_GENERATION_KEY_H
 
 #include "kfit/key.h"
 
-#define KFIT_GENERATION_ENVS 0u
+#define KFIT_GENERATION_ENVS    0u
 #define KFIT_GENERATION_KEY_MAX (8 + KFIT_KEY_MAX_BYTES)
 #define KFIT_GENERATION_ENV_KEY 16
 

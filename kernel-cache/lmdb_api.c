@@ -41,7 +41,8 @@ static void load(void)
     void *lib = open_library();
     if (!lib) {
         const char *why = dlerror();
-        snprintf(problem, sizeof problem, "LMDB cannot be loaded: %.150s; install " SONAME " (Debian: liblmdb0)",
+        snprintf(problem, sizeof problem,
+                 "LMDB cannot be loaded: %.150s; install " SONAME " (Debian: liblmdb0)",
                  why ? why : "unknown error");
         return;
     }
@@ -66,8 +67,8 @@ enum kfit_status kfit_lmdb_load(const struct kfit_lmdb **out, struct kfit_error 
     return problem[0] ? kfit_fail(err, KFIT_E_UNSUPPORTED, "%s", problem) : KFIT_OK;
 }
 
-enum kfit_status kfit_lmdb_fail(struct kfit_error *err, const struct kfit_lmdb *lmdb, int rc, const char *path,
-                                const char *doing)
+enum kfit_status kfit_lmdb_fail(struct kfit_error *err, const struct kfit_lmdb *lmdb, int rc,
+                                const char *path, const char *doing)
 {
     static const struct {
         int rc;
@@ -101,8 +102,8 @@ enum kfit_status kfit_lmdb_fail(struct kfit_error *err, const struct kfit_lmdb *
     return kfit_fail(err, s, "%.300s: %s: %s%s", path, doing, lmdb->strerror(rc), advice);
 }
 
-/* What a data file of LMDB 0.9 begins with (64-bit, format 1): a page header, then the meta data. Two such pages,
- * the one with the higher transaction number counts. */
+/* What a data file of LMDB 0.9 begins with (64-bit, format 1): a page header, then the meta data. Two such
+ * pages, the one with the higher transaction number counts. */
 struct meta_page {
     uint64_t pgno;
     uint16_t pad, flags;
@@ -122,7 +123,8 @@ enum { META_FLAG = 0x08 };
 
 static bool meta_read(int fd, uint64_t at, struct meta_page *m)
 {
-    return pread(fd, m, sizeof *m, (off_t)at) == sizeof *m && (m->flags & META_FLAG) && m->magic == META_MAGIC;
+    return pread(fd, m, sizeof *m, (off_t)at) == sizeof *m && (m->flags & META_FLAG) &&
+           m->magic == META_MAGIC;
 }
 
 enum kfit_status kfit_lmdb_check_file(int fd, const char *path, struct kfit_error *err)
@@ -132,8 +134,8 @@ enum kfit_status kfit_lmdb_check_file(int fd, const char *path, struct kfit_erro
     if (!meta_read(fd, 0, &m[0]))
         return kfit_fail(err, KFIT_E_FORMAT, "%.300s: not an LMDB file, or its start is damaged", path);
     if (m[0].version != KFIT_LMDB_FORMAT)
-        return kfit_fail(err, KFIT_E_VERSION, "%.300s: LMDB format %u, this kfit reads %u", path, m[0].version,
-                         KFIT_LMDB_FORMAT);
+        return kfit_fail(err, KFIT_E_VERSION, "%.300s: LMDB format %u, this kfit reads %u", path,
+                         m[0].version, KFIT_LMDB_FORMAT);
     uint32_t page = m[0].dbs[0].pad;
     if (page < 512 || page > 65536 || page & (page - 1))
         return kfit_fail(err, KFIT_E_FORMAT, "%.300s: LMDB page size %u; the file is damaged", path, page);
@@ -142,8 +144,9 @@ enum kfit_status kfit_lmdb_check_file(int fd, const char *path, struct kfit_erro
     const struct meta_page *newest = &m[m[1].txnid > m[0].txnid];
     /* The size is read last: beside a writer the file only grows. */
     if (fstat(fd, &st) || newest->last_page >= (uint64_t)st.st_size / page)
-        return kfit_fail(err, KFIT_E_FORMAT, "%.300s: truncated: page %llu of %u bytes is missing, the file has %lld",
-                         path, (unsigned long long)newest->last_page, page, (long long)st.st_size);
+        return kfit_fail(err, KFIT_E_FORMAT,
+                         "%.300s: truncated: page %llu of %u bytes is missing, the file has %lld", path,
+                         (unsigned long long)newest->last_page, page, (long long)st.st_size);
     return KFIT_OK;
 }
 

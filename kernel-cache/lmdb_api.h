@@ -39,16 +39,16 @@ struct kfit_lmdb {
 
 #define KFIT_LMDB_FORMAT 1u /* of the data file, as its meta pages and our manifests say */
 
-/* Looks beside the object that holds this code, then among the system's libraries. KFIT_E_UNSUPPORTED with the
- * reason if there is none. The table lives until exit. Any thread. */
+/* Looks beside the object that holds this code, then among the system's libraries. KFIT_E_UNSUPPORTED with
+ * the reason if there is none. The table lives until exit. Any thread. */
 enum kfit_status kfit_lmdb_load(const struct kfit_lmdb **out, struct kfit_error *err);
 
 /* Turns an LMDB or errno code into a status and the text "<path>: <doing>: <why>". */
-enum kfit_status kfit_lmdb_fail(struct kfit_error *err, const struct kfit_lmdb *lmdb, int rc, const char *path,
-                                const char *doing);
+enum kfit_status kfit_lmdb_fail(struct kfit_error *err, const struct kfit_lmdb *lmdb, int rc,
+                                const char *path, const char *doing);
 
-/* Reads the two meta pages of a data file and checks what LMDB takes for granted: magic, version, page size, and
- * that the file is as long as its newest meta page says (a shorter one is a SIGBUS later). */
+/* Reads the two meta pages of a data file and checks what LMDB takes for granted: magic, version, page size,
+ * and that the file is as long as its newest meta page says (a shorter one is a SIGBUS later). */
 enum kfit_status kfit_lmdb_check_file(int fd, const char *path, struct kfit_error *err);
 
 /* Opens the data file behind fd (a private, sealed copy) for reading, without a lock file. */

@@ -59,8 +59,10 @@ enum kfit_status kfit_current_parse(const char *text, size_t bytes, const char *
     if (kfit_scan_number(&p, end, NUMBER_MAX, number) && p < end && *p++ == ' ' &&
         kfit_scan_digest(&p, end, sha256) && p + 1 == end && *p == '\n')
         return KFIT_OK;
-    return kfit_fail(err, KFIT_E_FORMAT, "%s: expected \"<number> <sha256>\" and a newline; run kfit rollback or "
-                     "approve to write it again", path);
+    return kfit_fail(err, KFIT_E_FORMAT,
+                     "%s: expected \"<number> <sha256>\" and a newline; run kfit rollback or "
+                     "approve to write it again",
+                     path);
 }
 
 enum kfit_status kfit_current_load(const struct kfit_dir *cache, uint64_t *number, uint8_t sha256[32],
@@ -92,7 +94,10 @@ struct doc {
     struct kfit_manifest m;
 };
 
-#define FIELD(name, kind, member) {name, kind, offsetof(struct doc, member), sizeof((struct doc *)0)->member}
+#define FIELD(name, kind, member)                                                                            \
+    {                                                                                                        \
+        name, kind, offsetof(struct doc, member), sizeof((struct doc *)0)->member                            \
+    }
 static const struct field fields[] = {
     FIELD("kfit_generation", NUMBER, version),
     FIELD("number", NUMBER, m.number),
@@ -198,8 +203,8 @@ static bool take_value(struct scan *s, const struct field *f, char *at)
     return true;
 }
 
-enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char *path, struct kfit_manifest *m,
-                                     struct kfit_error *err)
+enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char *path,
+                                     struct kfit_manifest *m, struct kfit_error *err)
 {
     struct scan s = {text, text + bytes};
     struct doc d = {0};
@@ -217,21 +222,22 @@ enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char 
         seen |= f ? 1u << (f - fields) : 0;
         ok = ok && take_value(&s, f, f ? (char *)&d + f->offset : NULL);
         if (ok && f && f->offset == offsetof(struct doc, version) && d.version != KFIT_MANIFEST_VERSION)
-            return kfit_fail(err, KFIT_E_VERSION, "%s: generation format %" PRIu64 ", this kfit reads %u", path,
-                             d.version, KFIT_MANIFEST_VERSION); /* what follows may look different */
+            return kfit_fail(err, KFIT_E_VERSION, "%s: generation format %" PRIu64 ", this kfit reads %u",
+                             path, d.version, KFIT_MANIFEST_VERSION); /* what follows may look different */
         if (!ok || !take(&s, ','))
             break;
     }
     ok = ok && take(&s, '}');
     skip_space(&s);
     if (!ok || s.p != s.end)
-        return kfit_fail(err, KFIT_E_FORMAT, "%s: byte %td is not what a manifest has there", path, s.p - text);
+        return kfit_fail(err, KFIT_E_FORMAT, "%s: byte %td is not what a manifest has there", path,
+                         s.p - text);
     for (unsigned i = 0; i < FIELDS; i++)
         if (!(seen & 1u << i))
             return kfit_fail(err, KFIT_E_FORMAT, "%s: \"%s\" is missing", path, fields[i].name);
     if (d.lmdb_format != KFIT_LMDB_FORMAT)
-        return kfit_fail(err, KFIT_E_VERSION, "%s: LMDB format %" PRIu64 ", this kfit reads %u", path, d.lmdb_format,
-                         KFIT_LMDB_FORMAT);
+        return kfit_fail(err, KFIT_E_VERSION, "%s: LMDB format %" PRIu64 ", this kfit reads %u", path,
+                         d.lmdb_format, KFIT_LMDB_FORMAT);
     *m = d.m;
     m->created_unix_s = (int64_t)d.created;
     return KFIT_OK;
@@ -249,12 +255,13 @@ enum kfit_status kfit_manifest_load(const struct kfit_dir *d, uint64_t number, s
     snprintf(path, sizeof path, "%s/%s", d->path, name);
     s = kfit_manifest_parse(text, n, path, m, err);
     if (s == KFIT_OK && m->number != number)
-        return kfit_fail(err, KFIT_E_FORMAT, "%s: says it is number %" PRIu64 "; it was renamed", path, m->number);
+        return kfit_fail(err, KFIT_E_FORMAT, "%s: says it is number %" PRIu64 "; it was renamed", path,
+                         m->number);
     return s;
 }
 
-enum kfit_status kfit_generation_numbers(const struct kfit_dir *d, int (*fn)(void *ctx, uint64_t number), void *ctx,
-                                         struct kfit_error *err)
+enum kfit_status kfit_generation_numbers(const struct kfit_dir *d, int (*fn)(void *ctx, uint64_t number),
+                                         void *ctx, struct kfit_error *err)
 {
     int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);

@@ -5,19 +5,19 @@
 #include "dir.h"
 #include "kfit/generation.h"
 
-#define KFIT_MANIFEST_VERSION 1u
+#define KFIT_MANIFEST_VERSION   1u
 #define KFIT_MANIFEST_BYTES_MAX 4096
-#define KFIT_CURRENT_BYTES_MAX 96
+#define KFIT_CURRENT_BYTES_MAX  96
 
-/* Both write a NUL-terminated text and return its length; the sizes above always suffice. Control characters in
- * names become '?'. */
+/* Both write a NUL-terminated text and return its length; the sizes above always suffice. Control characters
+ * in names become '?'. */
 size_t kfit_manifest_format(const struct kfit_manifest *m, char buf[KFIT_MANIFEST_BYTES_MAX]);
 size_t kfit_current_format(uint64_t number, const uint8_t sha256[32], char buf[KFIT_CURRENT_BYTES_MAX]);
 
-/* Both accept any bytes; path is for messages. The manifest is one flat JSON object, fields in any order, unknown
- * ones skipped (version 1 may grow), each at most once. Errors: KFIT_E_FORMAT, KFIT_E_VERSION. */
-enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char *path, struct kfit_manifest *m,
-                                     struct kfit_error *err);
+/* Both accept any bytes; path is for messages. The manifest is one flat JSON object, fields in any order,
+ * unknown ones skipped (version 1 may grow), each at most once. Errors: KFIT_E_FORMAT, KFIT_E_VERSION. */
+enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char *path,
+                                     struct kfit_manifest *m, struct kfit_error *err);
 enum kfit_status kfit_current_parse(const char *text, size_t bytes, const char *path, uint64_t *number,
                                     uint8_t sha256[32], struct kfit_error *err);
 
@@ -32,7 +32,7 @@ bool kfit_scan_number(const char **p, const char *end, uint64_t max, uint64_t *o
 bool kfit_scan_digest(const char **p, const char *end, uint8_t out[32]);
 
 /* Calls fn with each number that has a manifest in generations/, in no order, until it returns non-zero. */
-enum kfit_status kfit_generation_numbers(const struct kfit_dir *d, int (*fn)(void *ctx, uint64_t number), void *ctx,
-                                         struct kfit_error *err);
+enum kfit_status kfit_generation_numbers(const struct kfit_dir *d, int (*fn)(void *ctx, uint64_t number),
+                                         void *ctx, struct kfit_error *err);
 
 #endif

@@ -87,8 +87,8 @@ static enum kfit_status collect(const struct kfit_publish_params *p, struct entr
     return KFIT_OK;
 }
 
-static enum kfit_status put_entry(const struct kfit_lmdb *lmdb, MDB_txn *txn, MDB_dbi dbi, const struct entry *e,
-                                  struct kfit_error *err)
+static enum kfit_status put_entry(const struct kfit_lmdb *lmdb, MDB_txn *txn, MDB_dbi dbi,
+                                  const struct entry *e, struct kfit_error *err)
 {
     MDB_val key = {e->key_bytes, (void *)(uintptr_t)e->key}, value = {entry_bytes(e), NULL};
     int rc = lmdb->put(txn, dbi, &key, &value, MDB_APPEND | MDB_RESERVE);
@@ -103,10 +103,10 @@ static enum kfit_status put_entry(const struct kfit_lmdb *lmdb, MDB_txn *txn, MD
     return kfit_record_decode(value.mv_data, value.mv_size, &check, err);
 }
 
-/* Fills the LMDB file behind fd (an empty memfd). Each node takes at most its size and a page, and so do all the
- * branch pages together, which is the map's size. */
-static enum kfit_status fill(const struct kfit_lmdb *lmdb, int fd, const struct entry *e, size_t n, MDB_env **out,
-                             struct kfit_error *err)
+/* Fills the LMDB file behind fd (an empty memfd). Each node takes at most its size and a page, and so do all
+ * the branch pages together, which is the map's size. */
+static enum kfit_status fill(const struct kfit_lmdb *lmdb, int fd, const struct entry *e, size_t n,
+                             MDB_env **out, struct kfit_error *err)
 {
     char self[40];
     size_t room = 1 << 20;
@@ -125,7 +125,8 @@ static enum kfit_status fill(const struct kfit_lmdb *lmdb, int fd, const struct 
         rc = lmdb->txn_begin(env, NULL, 0, &txn);
     if (!rc)
         rc = lmdb->dbi_open(txn, NULL, 0, &dbi);
-    enum kfit_status s = rc ? kfit_lmdb_fail(err, lmdb, rc, "publish", "making a database in memory") : KFIT_OK;
+    enum kfit_status s =
+        rc ? kfit_lmdb_fail(err, lmdb, rc, "publish", "making a database in memory") : KFIT_OK;
     for (size_t i = 0; i < n && s == KFIT_OK; i++)
         s = put_entry(lmdb, txn, dbi, &e[i], err);
     if (s == KFIT_OK) {
@@ -153,7 +154,8 @@ static enum kfit_status build(const struct entry *e, size_t n, int *image, struc
         return s;
     int work = memfd_create("kfit-publish", MFD_CLOEXEC), fd = memfd_create("kfit-generation", MFD_CLOEXEC);
     if (work < 0 || fd < 0)
-        s = kfit_fail(err, errno == ENOMEM ? KFIT_E_NOMEM : KFIT_E_IO, "publish: making a file in memory: %m");
+        s = kfit_fail(err, errno == ENOMEM ? KFIT_E_NOMEM : KFIT_E_IO,
+                      "publish: making a file in memory: %m");
     else
         s = fill(lmdb, work, e, n, &env, err);
     if (s == KFIT_OK) {
@@ -185,15 +187,17 @@ static void copy_text(char *to, size_t size, const char *from)
 }
 
 /* Image and manifest into generations/. The manifest comes last: a number exists when it has one. */
-static enum kfit_status write_files(const struct kfit_dir *gens, int image, const struct kfit_publish_params *p,
-                                    struct kfit_manifest *m, struct kfit_error *err)
+static enum kfit_status write_files(const struct kfit_dir *gens, int image,
+                                    const struct kfit_publish_params *p, struct kfit_manifest *m,
+                                    struct kfit_error *err)
 {
     char name[32], text[KFIT_MANIFEST_BYTES_MAX];
     struct stat st;
     if (fstat(image, &st))
         return kfit_fail(err, KFIT_E_IO, "publish: %m");
     if (st.st_size > 1ll << 30)
-        return kfit_fail(err, KFIT_E_FULL, "publish: %lld bytes, a generation has at most 1 GiB; publish fewer records",
+        return kfit_fail(err, KFIT_E_FULL,
+                         "publish: %lld bytes, a generation has at most 1 GiB; publish fewer records",
                          (long long)st.st_size);
     void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, image, 0);
     if (bytes == MAP_FAILED)
@@ -240,8 +244,10 @@ static enum kfit_status verify_and_switch(const struct kfit_dir *cache, const ch
     if (s == KFIT_OK)
         s = kfit_generation_each(g, 0, count_good, &t, err);
     if (s == KFIT_OK && (t.problem[0] || t.good != kfit_generation_manifest(g)->records))
-        s = kfit_fail(err, KFIT_E_FORMAT, "generation %" PRIu64 ": %" PRIu64 " good records, its manifest says %" PRIu64
-                      "%s%s", number, t.good, kfit_generation_manifest(g)->records, t.problem[0] ? "; " : "", t.problem);
+        s = kfit_fail(err, KFIT_E_FORMAT,
+                      "generation %" PRIu64 ": %" PRIu64 " good records, its manifest says %" PRIu64 "%s%s",
+                      number, t.good, kfit_generation_manifest(g)->records, t.problem[0] ? "; " : "",
+                      t.problem);
     if (s == KFIT_OK) {
         size_t n = kfit_current_format(number, kfit_generation_manifest(g)->sha256, text);
         s = kfit_dir_replace(cache, "current", text, n, 0644, err);
@@ -251,8 +257,8 @@ static enum kfit_status verify_and_switch(const struct kfit_dir *cache, const ch
 }
 
 /* Opens and locks what a publisher needs. */
-static enum kfit_status begin(const char *dir, mode_t make, struct kfit_dir *cache, struct kfit_dir *gens, int *lock,
-                              struct kfit_error *err)
+static enum kfit_status begin(const char *dir, mode_t make, struct kfit_dir *cache, struct kfit_dir *gens,
+                              int *lock, struct kfit_error *err)
 {
     cache->fd = gens->fd = *lock = -1;
     if (!dir || !*dir)

@@ -30,7 +30,8 @@ struct launch {
     uint32_t grid[3], block[3], cluster[3];
     uint32_t smem_bytes, cooperative, zero;
 };
-_Static_assert(sizeof(struct head) == 176 && sizeof(struct launch) == 120, "the format has no implicit padding");
+_Static_assert(sizeof(struct head) == 176 && sizeof(struct launch) == 120,
+               "the format has no implicit padding");
 _Static_assert(KFIT_ORIGIN_MAX % 8 == 0, "an origin and its NUL always fit");
 
 enum { CHECKED_FROM = offsetof(struct head, total_bytes) };
@@ -53,7 +54,9 @@ static size_t key_bytes(const struct kfit_record *r)
 
 static size_t launches(const struct kfit_record *r)
 {
-    return !has_plan(r) ? 0 : r->plan.launch_count < KFIT_LAUNCHES_MAX ? r->plan.launch_count : KFIT_LAUNCHES_MAX;
+    return !has_plan(r)                               ? 0
+           : r->plan.launch_count < KFIT_LAUNCHES_MAX ? r->plan.launch_count
+                                                      : KFIT_LAUNCHES_MAX;
 }
 
 size_t kfit_record_size(const struct kfit_record *r)
@@ -156,7 +159,8 @@ static enum kfit_status decode_plan(const struct head *h, const uint8_t *p, stru
     return kfit_plan_check(plan, h->image_bytes, err);
 }
 
-static enum kfit_status head_check(const struct head *h, const void *data, size_t size, struct kfit_error *err)
+static enum kfit_status head_check(const struct head *h, const void *data, size_t size,
+                                   struct kfit_error *err)
 {
     if (memcmp(h->magic, MAGIC, sizeof h->magic))
         return kfit_fail(err, KFIT_E_FORMAT, "record: does not start with " MAGIC);
@@ -174,8 +178,8 @@ static enum kfit_status head_check(const struct head *h, const void *data, size_
         h->image_bytes > KFIT_IMAGE_BYTES_MAX || !h->env_hard || h->zero ||
         (!winner && (h->launch_count || h->image_bytes || h->workspace_bytes || h->workspace_init)))
         return kfit_fail(err, KFIT_E_FORMAT, "record: a field of its head is out of bounds");
-    if (size != sizeof *h + h->key_bytes + h->launch_count * sizeof(struct launch) + h->origin_bytes +
-                    h->image_bytes)
+    if (size !=
+        sizeof *h + h->key_bytes + h->launch_count * sizeof(struct launch) + h->origin_bytes + h->image_bytes)
         return kfit_fail(err, KFIT_E_FORMAT, "record: its parts do not add up to %zu bytes", size);
     const double times[] = {h->ns_candidate, h->ns_incumbent, h->ns_generic, h->ratio, h->lo, h->hi};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
@@ -184,7 +188,8 @@ static enum kfit_status head_check(const struct head *h, const void *data, size_
     return KFIT_OK;
 }
 
-enum kfit_status kfit_record_decode(const void *data, size_t size, struct kfit_record *r, struct kfit_error *err)
+enum kfit_status kfit_record_decode(const void *data, size_t size, struct kfit_record *r,
+                                    struct kfit_error *err)
 {
     struct head h;
     if (size < sizeof h)

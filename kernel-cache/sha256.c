@@ -32,12 +32,14 @@ void kfit_sha256_blocks_c(uint32_t h[8], const uint8_t *p, size_t n)
         }
         for (unsigned i = 16; i < 64; i++) {
             uint32_t a = w[i - 15], b = w[i - 2];
-            w[i] = w[i - 16] + (ror(a, 7) ^ ror(a, 18) ^ a >> 3) + w[i - 7] + (ror(b, 17) ^ ror(b, 19) ^ b >> 10);
+            w[i] = w[i - 16] + (ror(a, 7) ^ ror(a, 18) ^ a >> 3) + w[i - 7] +
+                   (ror(b, 17) ^ ror(b, 19) ^ b >> 10);
         }
         memcpy(v, h, sizeof v);
         for (unsigned i = 0; i < 64; i++) {
             uint32_t a = v[0], e = v[4];
-            uint32_t t1 = v[7] + (ror(e, 6) ^ ror(e, 11) ^ ror(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
+            uint32_t t1 =
+                v[7] + (ror(e, 6) ^ ror(e, 11) ^ ror(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
             uint32_t t2 = (ror(a, 2) ^ ror(a, 13) ^ ror(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
             memmove(v + 1, v, 7 * sizeof *v);
             v[4] += t1;
@@ -48,7 +50,8 @@ void kfit_sha256_blocks_c(uint32_t h[8], const uint8_t *p, size_t n)
     }
 }
 
-/* The instructions keep the state as (a b e f) and (c d g h), high lane first, and do two rounds at a time. */
+/* The instructions keep the state as (a b e f) and (c d g h), high lane first, and do two rounds
+ * at a time. */
 __attribute__((target("sha,sse4.1"))) void kfit_sha256_blocks_ni(uint32_t h[8], const uint8_t *p, size_t n)
 {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
@@ -65,10 +68,10 @@ __attribute__((target("sha,sse4.1"))) void kfit_sha256_blocks_ni(uint32_t h[8], 
         cdgh = _mm_sha256rnds2_epu32(cdgh, abef, x);                                                         \
         abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(x, 0x0e));                                \
         if (more)                                                                                            \
-            w[(i) % 4] = _mm_sha256msg2_epu32(                                                               \
-                _mm_add_epi32(_mm_sha256msg1_epu32(w[(i) % 4], w[((i) + 1) % 4]),                            \
-                              _mm_alignr_epi8(w[((i) + 3) % 4], w[((i) + 2) % 4], 4)),                       \
-                w[((i) + 3) % 4]);                                                                           \
+            w[(i) % 4] =                                                                                     \
+                _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(w[(i) % 4], w[((i) + 1) % 4]),       \
+                                                   _mm_alignr_epi8(w[((i) + 3) % 4], w[((i) + 2) % 4], 4)),  \
+                                     w[((i) + 3) % 4]);                                                      \
     } while (0)
         for (unsigned i = 0; i < 12; i += 4) {
             ROUNDS(i, 1);

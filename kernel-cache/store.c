@@ -17,7 +17,7 @@
 #define FORMAT 1u /* of the tables and of what is in them; META "format" */
 
 #define MAP_FIRST ((size_t)4 << 20)
-#define MAP_LAST ((size_t)1 << 40)
+#define MAP_LAST  ((size_t)1 << 40)
 enum { KEY_BYTES_MAX = 511, LOCK_FILE_BYTES = 16 << 10 };
 
 static const char *const table_names[KFIT_TABLE_COUNT] = {
@@ -82,7 +82,8 @@ static enum kfit_status fail(const struct kfit_store *s, int rc, const char *doi
 static enum kfit_status usable(const struct kfit_store *s, bool write, struct kfit_error *err)
 {
     if (s->pid != getpid())
-        return kfit_fail(err, KFIT_E_BUSY, "%s: was opened before fork; open it again in this process", s->dir.path);
+        return kfit_fail(err, KFIT_E_BUSY, "%s: was opened before fork; open it again in this process",
+                         s->dir.path);
     if (write && !s->write)
         return kfit_fail(err, KFIT_E_ARG, "%s: was opened for reading", s->dir.path);
     if (write && s->snapshot)
@@ -169,8 +170,8 @@ static enum kfit_status check_format(struct kfit_store *s, MDB_txn *txn, bool *f
     if (!rc) {
         rc = lmdb->get(txn, s->dbi[KFIT_TABLE_META], &key, &stored);
         if (rc || value_check(&key, &stored, &text, &n) || n != 1)
-            return kfit_fail(err, KFIT_E_FORMAT, "%s: its format cannot be read; the store is damaged or foreign",
-                             s->dir.path);
+            return kfit_fail(err, KFIT_E_FORMAT,
+                             "%s: its format cannot be read; the store is damaged or foreign", s->dir.path);
         if (*(const char *)text != '0' + FORMAT)
             return kfit_fail(err, KFIT_E_VERSION, "%s: store format %c, this kfit reads %u; use a newer kfit",
                              s->dir.path, *(const char *)text, FORMAT);
@@ -186,9 +187,9 @@ static enum kfit_status check_format(struct kfit_store *s, MDB_txn *txn, bool *f
         return fail(s, rc, "reading", err);
     rc = lmdb->cursor_get(cursor, &key, &stored, MDB_FIRST);
     lmdb->cursor_close(cursor);
-    return rc == MDB_NOTFOUND ? KFIT_OK
-                              : kfit_fail(err, KFIT_E_FORMAT, "%s: an LMDB database, but not a kfit store",
-                                          s->dir.path);
+    return rc == MDB_NOTFOUND
+               ? KFIT_OK
+               : kfit_fail(err, KFIT_E_FORMAT, "%s: an LMDB database, but not a kfit store", s->dir.path);
 }
 
 static enum kfit_status open_tables(struct kfit_store *s, struct kfit_error *err)
@@ -242,7 +243,8 @@ static enum kfit_status check_data(const struct kfit_store *s, bool *fresh, int 
     return status;
 }
 
-/* LMDB makes its lock file sparse and maps it: on a full disk that is a SIGBUS. So it gets its blocks here. */
+/* LMDB makes its lock file sparse and maps it: on a full disk that is a SIGBUS. So it gets
+ * its blocks here. */
 static enum kfit_status reserve_lock_file(const struct kfit_store *s, struct kfit_error *err)
 {
     int fd = openat(s->dir.fd, "lock.mdb", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -261,7 +263,8 @@ static enum kfit_status open_env(struct kfit_store *s, bool fresh, struct kfit_e
     enum kfit_status status = reserve_lock_file(s, err);
     if (status != KFIT_OK)
         return status;
-    snprintf(self, sizeof self, "/proc/self/fd/%d", s->dir.fd); /* the directory that was checked, wherever it is */
+    snprintf(self, sizeof self, "/proc/self/fd/%d",
+             s->dir.fd); /* the directory that was checked, wherever it is */
     int rc = s->lmdb->env_create(&s->env);
     if (!rc)
         rc = s->lmdb->env_set_maxdbs(s->env, KFIT_TABLE_COUNT);
@@ -270,7 +273,8 @@ static enum kfit_status open_env(struct kfit_store *s, bool fresh, struct kfit_e
     if (!rc)
         rc = s->lmdb->env_open(s->env, self, MDB_NOTLS | (s->write ? 0 : MDB_RDONLY), 0600);
     if (!rc)
-        rc = s->lmdb->reader_check(s->env, &dead); /* snapshots of killed readers would keep their pages for ever */
+        rc = s->lmdb->reader_check(s->env,
+                                   &dead); /* snapshots of killed readers would keep their pages for ever */
     return rc ? fail(s, rc, "opening", err) : KFIT_OK;
 }
 
@@ -329,7 +333,8 @@ static enum kfit_status open_dir(struct kfit_store *s, const char *dir, struct k
     return status;
 }
 
-enum kfit_status kfit_store_open(const char *dir, unsigned flags, struct kfit_store **out, struct kfit_error *err)
+enum kfit_status kfit_store_open(const char *dir, unsigned flags, struct kfit_store **out,
+                                 struct kfit_error *err)
 {
     *out = NULL;
     if (!dir || !*dir)
@@ -371,7 +376,8 @@ void kfit_store_close(struct kfit_store *s)
     if (!s)
         return;
     delist(s);
-    /* A forked child keeps the mapping and descriptors: closing them would drop the locks of a store of its own. */
+    /* A forked child keeps the mapping and descriptors: closing them would drop the locks of a store
+     * of its own. */
     if (s->pid == getpid()) {
         if (s->env)
             s->lmdb->env_close(s->env);
@@ -389,8 +395,8 @@ static enum kfit_status check_key(const struct kfit_store *s, unsigned table, co
 {
     if (table < KFIT_TABLE_COUNT && key && bytes && bytes <= KEY_BYTES_MAX)
         return KFIT_OK;
-    return kfit_fail(err, KFIT_E_ARG, "%s: table %u, key of %zu bytes; keys have 1 to %d", s->dir.path, table, bytes,
-                     KEY_BYTES_MAX);
+    return kfit_fail(err, KFIT_E_ARG, "%s: table %u, key of %zu bytes; keys have 1 to %d", s->dir.path, table,
+                     bytes, KEY_BYTES_MAX);
 }
 
 static bool disk_full(const struct kfit_store *s)
@@ -489,7 +495,8 @@ enum kfit_status kfit_store_get(struct kfit_store *s, enum kfit_table t, const v
     return status;
 }
 
-enum kfit_status kfit_store_each(struct kfit_store *s, enum kfit_table t, const void *prefix, size_t prefix_bytes,
+enum kfit_status kfit_store_each(struct kfit_store *s, enum kfit_table t, const void *prefix,
+                                 size_t prefix_bytes,
                                  int (*fn)(void *ctx, const void *key, size_t key_bytes, const void *value,
                                            size_t value_bytes, const char *problem),
                                  void *ctx, struct kfit_error *err)

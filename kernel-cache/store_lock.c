@@ -33,8 +33,10 @@ static enum kfit_status share_namespace(const struct kfit_dir *d, int fd, struct
     if (set(fd, F_RDLCK, ns, 1))
         return kfit_dir_fail(d, LOCK, "locking", err);
     if ((ns > 1 && held(fd, 1, ns - 1)) || held(fd, ns + 1, 0))
-        return kfit_fail(err, KFIT_E_BUSY, "%s: in use from another PID namespace (a container?); use it from one "
-                         "at a time", d->path);
+        return kfit_fail(err, KFIT_E_BUSY,
+                         "%s: in use from another PID namespace (a container?); use it from one "
+                         "at a time",
+                         d->path);
     return KFIT_OK;
 }
 
@@ -67,8 +69,10 @@ enum kfit_status kfit_store_lock_copy(const struct kfit_dir *d, int *fd, struct 
     if (!set(*fd, F_RDLCK, 0, 1))
         return KFIT_OK;
     enum kfit_status s = errno == EAGAIN || errno == EACCES
-                             ? kfit_fail(err, KFIT_E_BUSY, "%s: being written, and on a read-only mount it can only be "
-                                         "copied; wait for the writer to end", d->path)
+                             ? kfit_fail(err, KFIT_E_BUSY,
+                                         "%s: being written, and on a read-only mount it can only be "
+                                         "copied; wait for the writer to end",
+                                         d->path)
                              : kfit_dir_fail(d, LOCK, "locking", err);
     close(*fd);
     *fd = -1;

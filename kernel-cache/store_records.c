@@ -2,8 +2,9 @@
 
 #include "kfit/store.h"
 
-enum kfit_status kfit_store_stage(struct kfit_store *s, const struct kfit_env *env, const struct kfit_record *r,
-                                  const char *receipt_json, struct kfit_error *err)
+enum kfit_status kfit_store_stage(struct kfit_store *s, const struct kfit_env *env,
+                                  const struct kfit_record *r, const char *receipt_json,
+                                  struct kfit_error *err)
 {
     uint8_t key[KFIT_STORE_KEY_MAX], receipt_key[KFIT_STORE_KEY_MAX];
     struct kfit_record check;
@@ -82,7 +83,8 @@ static int visit(void *ctx, const void *key, size_t key_bytes, const void *value
 }
 
 enum kfit_status kfit_store_staged_each(struct kfit_store *s, uint64_t env_hard,
-                                        int (*fn)(void *ctx, const struct kfit_record *r, const char *problem),
+                                        int (*fn)(void *ctx, const struct kfit_record *r,
+                                                  const char *problem),
                                         void *ctx, struct kfit_error *err)
 {
     const uint64_t prefix = __builtin_bswap64(env_hard);

@@ -24,14 +24,16 @@ bool archive_find(const struct kfit_tune_params *t, const union kfit_key *key, c
     return receipt_at(t, KFIT_TABLE_EVALS, key, digest, out);
 }
 
-enum kfit_status archive_note(const struct kfit_tune_params *t, const struct kfit_receipt *r, struct kfit_error *err)
+enum kfit_status archive_note(const struct kfit_tune_params *t, const struct kfit_receipt *r,
+                              struct kfit_error *err)
 {
     uint8_t k[KFIT_STORE_KEY_MAX];
     char *json = kfit_receipt_to_json(r);
     if (!json)
         return kfit_fail(err, KFIT_E_NOMEM, "receipt: out of memory");
-    enum kfit_status s = kfit_store_put(t->store, KFIT_TABLE_EVALS, k,
-                                        kfit_store_key(k, t->env->hard_hash, &r->key, r->digest), json, strlen(json), err);
+    enum kfit_status s =
+        kfit_store_put(t->store, KFIT_TABLE_EVALS, k,
+                       kfit_store_key(k, t->env->hard_hash, &r->key, r->digest), json, strlen(json), err);
     free(json);
     return s;
 }
@@ -59,15 +61,20 @@ bool archive_staged(const struct kfit_tune_params *t, const union kfit_key *key,
     return kfit_store_staged(t->store, t->env->hard_hash, key, record, bytes, NULL) == KFIT_OK;
 }
 
-enum kfit_status archive_stage(const struct kfit_tune_params *t, const struct kfit_receipt *r, const void *image,
-                               size_t image_bytes, const char *source, size_t source_bytes, struct kfit_error *err)
+enum kfit_status archive_stage(const struct kfit_tune_params *t, const struct kfit_receipt *r,
+                               const void *image, size_t image_bytes, const char *source, size_t source_bytes,
+                               struct kfit_error *err)
 {
     const struct kfit_timing *time0 = &r->timings[0];
     struct kfit_record record = {
-        .key = r->key, .kind = image ? KFIT_RECORD_WINNER : KFIT_RECORD_NEGATIVE,
+        .key = r->key,
+        .kind = image ? KFIT_RECORD_WINNER : KFIT_RECORD_NEGATIVE,
         .op_version = kfit_op_of(&r->key)->version,
-        .env_hard = t->env->hard_hash, .env_soft = t->env->soft_hash, .made_unix_s = (int64_t)time(NULL),
-        .image = image, .image_bytes = image ? image_bytes : 0,
+        .env_hard = t->env->hard_hash,
+        .env_soft = t->env->soft_hash,
+        .made_unix_s = (int64_t)time(NULL),
+        .image = image,
+        .image_bytes = image ? image_bytes : 0,
     };
     if (r->timing_count) {
         record.ns_candidate = time0->ns_candidate;
@@ -86,7 +93,8 @@ enum kfit_status archive_stage(const struct kfit_tune_params *t, const struct kf
     if (!json)
         return kfit_fail(err, KFIT_E_NOMEM, "stage: out of memory");
     /* Source and evaluation first: without the staged record they are true, and mean nothing yet. */
-    enum kfit_status s = kfit_store_put(t->store, KFIT_TABLE_SOURCES, r->digest, sizeof r->digest, source, source_bytes, err);
+    enum kfit_status s =
+        kfit_store_put(t->store, KFIT_TABLE_SOURCES, r->digest, sizeof r->digest, source, source_bytes, err);
     if (s == KFIT_OK)
         s = archive_note(t, r, err);
     if (s == KFIT_OK)
@@ -107,8 +115,9 @@ static int one_winner(void *ctx, const struct kfit_record *record, const char *p
     struct kfit_receipt receipt;
     if (problem || record->kind != KFIT_RECORD_WINNER)
         return 0;
-    return receipt_at(w->t, KFIT_TABLE_RECEIPTS, &record->key, record->source_digest, &receipt) ? w->fn(w->ctx, &receipt)
-                                                                                                : 0;
+    return receipt_at(w->t, KFIT_TABLE_RECEIPTS, &record->key, record->source_digest, &receipt)
+               ? w->fn(w->ctx, &receipt)
+               : 0;
 }
 
 enum kfit_status archive_each_winner(const struct kfit_tune_params *t,

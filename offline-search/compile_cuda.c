@@ -11,11 +11,12 @@
 #include "isolate_compile.h"
 #include "static_cuda.h"
 
-#define TIMEOUT_MS 60000u
+#define TIMEOUT_MS  60000u
 #define OPTIONS_MAX (16 + KFIT_NAMES_MAX)
 
 /* No fast math: denormals, division and square root stay exact. Contraction is wanted. */
-static const char *const flags[] = {"-std=c++17", "-default-device", "-fmad=true", "-w", "--no-source-include"};
+static const char *const flags[] = {"-std=c++17", "-default-device", "-fmad=true", "-w",
+                                    "--no-source-include"};
 
 /* ---- finding the tool and the library ---- */
 
@@ -43,25 +44,29 @@ static bool loadable(char *path, size_t size, const char *name)
 static enum kfit_status find_nvrtc(char path[PATH_MAX], struct kfit_error *err)
 {
     static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
-    static const char *const files[] = {"/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12"};
+    static const char *const files[] = {"/usr/local/cuda/lib64/libnvrtc.so.13",
+                                        "/usr/local/cuda/lib64/libnvrtc.so.12"};
     const char *given = secure_getenv("KFIT_NVRTC");
     if (given && *given) {
         if (exists(path, PATH_MAX, given))
             return KFIT_OK;
-        return kfit_fail(err, KFIT_E_NOTFOUND, "compile: KFIT_NVRTC names %.200s, which cannot be read", given);
+        return kfit_fail(err, KFIT_E_NOTFOUND, "compile: KFIT_NVRTC names %.200s, which cannot be read",
+                         given);
     }
     for (int i = 0; i < 2; i++)
         if (loadable(path, PATH_MAX, names[i]) || exists(path, PATH_MAX, files[i]))
             return KFIT_OK;
-    return kfit_fail(err, KFIT_E_NOTFOUND, "compile: no libnvrtc.so.13 or .12; install CUDA's NVRTC (or the package "
-                                           "nvidia-cuda-nvrtc from PyPI) and set KFIT_NVRTC or LD_LIBRARY_PATH to it");
+    return kfit_fail(err, KFIT_E_NOTFOUND,
+                     "compile: no libnvrtc.so.13 or .12; install CUDA's NVRTC (or the package "
+                     "nvidia-cuda-nvrtc from PyPI) and set KFIT_NVRTC or LD_LIBRARY_PATH to it");
 }
 
 /* kfit-nvrtc beside the running program, in its libexec, or in the build tree. */
 static enum kfit_status find_tool(char path[PATH_MAX], struct kfit_error *err)
 {
-    static const char *const places[] = {"kfit-nvrtc", "../libexec/kfit/kfit-nvrtc", "../../offline-search/kfit-nvrtc",
-                                         "../offline-search/kfit-nvrtc", "../../../offline-search/kfit-nvrtc"};
+    static const char *const places[] = {"kfit-nvrtc", "../libexec/kfit/kfit-nvrtc",
+                                         "../../offline-search/kfit-nvrtc", "../offline-search/kfit-nvrtc",
+                                         "../../../offline-search/kfit-nvrtc"};
     char self[PATH_MAX], at[PATH_MAX + 64];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
@@ -71,7 +76,8 @@ static enum kfit_status find_tool(char path[PATH_MAX], struct kfit_error *err)
         if (exists(path, PATH_MAX, at))
             return KFIT_OK;
     }
-    return kfit_fail(err, KFIT_E_NOTFOUND, "compile: kfit-nvrtc was not found beside this program; install kfit whole");
+    return kfit_fail(err, KFIT_E_NOTFOUND,
+                     "compile: kfit-nvrtc was not found beside this program; install kfit whole");
 }
 
 enum kfit_status kfit_nvrtc_version(char *buf, size_t size, struct kfit_error *err)
@@ -90,16 +96,18 @@ enum kfit_status kfit_nvrtc_version(char *buf, size_t size, struct kfit_error *e
     if (s == KFIT_OK && !version)
         s = kfit_fail(err, KFIT_E_UNSUPPORTED, "compile: %s is no NVRTC", path);
     if (s == KFIT_OK && major < 12)
-        s = kfit_fail(err, KFIT_E_UNSUPPORTED, "compile: NVRTC %d.%d at %s is too old; 12.6 or newer is needed", major, minor, path);
+        s = kfit_fail(err, KFIT_E_UNSUPPORTED,
+                      "compile: NVRTC %d.%d at %s is too old; 12.6 or newer is needed", major, minor, path);
     snprintf(buf, size, "NVRTC %d.%d", major, minor);
     return s;
 }
 
 /* ---- one compilation ---- */
 
-enum kfit_status kfit_nvrtc_run(const struct kfit_compile_params *params, const char *const *options, unsigned count,
-                                const char *source, size_t bytes, char **cubin, size_t *cubin_bytes, char **ptx,
-                                size_t *ptx_bytes, struct kfit_built *b, struct kfit_error *err)
+enum kfit_status kfit_nvrtc_run(const struct kfit_compile_params *params, const char *const *options,
+                                unsigned count, const char *source, size_t bytes, char **cubin,
+                                size_t *cubin_bytes, char **ptx, size_t *ptx_bytes, struct kfit_built *b,
+                                struct kfit_error *err)
 {
     char tool_path[PATH_MAX], nvrtc[PATH_MAX];
     const char *argv[OPTIONS_MAX + 3];
@@ -121,7 +129,10 @@ enum kfit_status kfit_nvrtc_run(const struct kfit_compile_params *params, const 
     for (unsigned i = 0; i < count && i < OPTIONS_MAX; i++)
         argv[2 + i] = options[i];
     argv[2 + count] = NULL;
-    struct kfit_tool tool = {.argv = argv, .input = kfit_memfd(), .output = kfit_memfd(), .object = kfit_memfd(),
+    struct kfit_tool tool = {.argv = argv,
+                             .input = kfit_memfd(),
+                             .output = kfit_memfd(),
+                             .object = kfit_memfd(),
                              .timeout_ms = params->timeout_ms ? params->timeout_ms : TIMEOUT_MS};
     if (tool.input < 0 || tool.output < 0 || tool.object < 0 || !kfit_memfd_fill(tool.input, source, bytes))
         s = kfit_fail(err, KFIT_E_IO, "compile: cannot pass the source on");
@@ -132,10 +143,12 @@ enum kfit_status kfit_nvrtc_run(const struct kfit_compile_params *params, const 
     else if (s == KFIT_OK && tool.status == 2)
         s = kfit_fail(err, KFIT_E_UNSUPPORTED, "%s", tool.messages);
     else if (s == KFIT_OK && tool.status)
-        s = kfit_refuse(b, strstr(tool.messages, "cannot open source file") ? "static:include" : "static:compile", "%.900s",
-                        tool.messages[0] ? tool.messages : "NVRTC ended without a message");
-    else if (s == KFIT_OK && (!(*cubin = kfit_memfd_read(tool.object, cubin_bytes)) ||
-                              (ptx && !(*ptx = kfit_memfd_read(tool.output, ptx_bytes ? ptx_bytes : &ignored)))))
+        s = kfit_refuse(
+            b, strstr(tool.messages, "cannot open source file") ? "static:include" : "static:compile",
+            "%.900s", tool.messages[0] ? tool.messages : "NVRTC ended without a message");
+    else if (s == KFIT_OK &&
+             (!(*cubin = kfit_memfd_read(tool.object, cubin_bytes)) ||
+              (ptx && !(*ptx = kfit_memfd_read(tool.output, ptx_bytes ? ptx_bytes : &ignored)))))
         s = kfit_fail(err, KFIT_E_NOMEM, "compile: out of memory");
     int fds[] = {tool.input, tool.output, tool.object};
     for (int i = 0; i < 3; i++)
@@ -145,7 +158,8 @@ enum kfit_status kfit_nvrtc_run(const struct kfit_compile_params *params, const 
     return s;
 }
 
-enum kfit_status kfit_compile_cuda(const struct kfit_compile_params *p, struct kfit_built *b, struct kfit_error *err)
+enum kfit_status kfit_compile_cuda(const struct kfit_compile_params *p, struct kfit_built *b,
+                                   struct kfit_error *err)
 {
     struct kfit_limits limits;
     struct kfit_error why = {0};
@@ -181,8 +195,9 @@ enum kfit_status kfit_compile_cuda(const struct kfit_compile_params *p, struct k
     const char *source = kfit_candidate_source(p->candidate, &source_bytes);
     s = kfit_nvrtc_run(p, options, n, source, source_bytes, &cubin, &cubin_bytes, &ptx, &ptx_bytes, b, err);
     if (s == KFIT_OK) {
-        enum kfit_code code = static_cuda(ptx, ptx_bytes, &b->plan, kfit_candidate_op(p->candidate)->nargs + 1,
-                                          &b->data_oblivious, detail, sizeof detail);
+        enum kfit_code code =
+            static_cuda(ptx, ptx_bytes, &b->plan, kfit_candidate_op(p->candidate)->nargs + 1,
+                        &b->data_oblivious, detail, sizeof detail);
         if (code)
             s = kfit_refuse(b, kfit_code_str(code), "%s", detail);
     }
@@ -203,8 +218,8 @@ static const struct {
     int sm, sms, smem, l2_mb;
 } gpus[] = {
     /* the largest of each architecture: what a plan may ask for is checked again when it is loaded */
-    {"sm_80", 80, 108, 166912, 40},  {"sm_86", 86, 84, 101376, 6},    {"sm_89", 89, 142, 101376, 96},
-    {"sm_90", 90, 132, 232448, 50},  {"sm_90a", 90, 132, 232448, 50}, {"sm_100a", 100, 148, 232448, 126},
+    {"sm_80", 80, 108, 166912, 40},    {"sm_86", 86, 84, 101376, 6},    {"sm_89", 89, 142, 101376, 96},
+    {"sm_90", 90, 132, 232448, 50},    {"sm_90a", 90, 132, 232448, 50}, {"sm_100a", 100, 148, 232448, 126},
     {"sm_120a", 120, 188, 101376, 96},
 };
 
@@ -214,7 +229,9 @@ void kfit_cuda_limits(const char *arch, struct kfit_limits *limits)
     for (unsigned i = 0; i < sizeof gpus / sizeof *gpus; i++)
         if (!strcmp(gpus[i].arch, arch))
             row = i;
-    const struct kfit_dim all[] = {{"SM", gpus[row].sm}, {"SMS", gpus[row].sms}, {"SMEM", gpus[row].smem},
+    const struct kfit_dim all[] = {{"SM", gpus[row].sm},
+                                   {"SMS", gpus[row].sms},
+                                   {"SMEM", gpus[row].smem},
                                    {"L2", (int64_t)gpus[row].l2_mb << 20}};
     memset(limits, 0, sizeof *limits);
     memcpy(limits->entry, all, sizeof all);

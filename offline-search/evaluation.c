@@ -28,11 +28,12 @@ bool tuner_out_of_time(const struct tuner *t)
 
 enum kfit_status tuner_interrupted(struct kfit_error *err)
 {
-    return kfit_fail(err, KFIT_E_INTERRUPTED, "stopped; nothing evaluated is lost: run the same command again to go on");
+    return kfit_fail(err, KFIT_E_INTERRUPTED,
+                     "stopped; nothing evaluated is lost: run the same command again to go on");
 }
 
 void evaluation_identify(const struct tuner *t, const struct kfit_candidate *c, const union kfit_key *key,
-                     const struct kfit_choice *choice, const char *operator_name, struct kfit_receipt *r)
+                         const struct kfit_choice *choice, const char *operator_name, struct kfit_receipt *r)
 {
     *r = (struct kfit_receipt){.key = *key, .env = *t->p->env, .made_unix_s = (int64_t)time(NULL)};
     kfit_candidate_digest(c, choice, r->digest);
@@ -41,14 +42,19 @@ void evaluation_identify(const struct tuner *t, const struct kfit_candidate *c, 
     snprintf(r->proposer, sizeof r->proposer, "kfit");
     snprintf(r->operator_name, sizeof r->operator_name, "%s", operator_name);
     snprintf(r->campaign, sizeof r->campaign, "%s", t->p->campaign ? t->p->campaign : "default");
-    snprintf(r->origin, sizeof r->origin, "%s:%s", operator_name[0] == 'e' ? "person" : "seed", kfit_candidate_name(c));
+    snprintf(r->origin, sizeof r->origin, "%s:%s", operator_name[0] == 'e' ? "person" : "seed",
+             kfit_candidate_name(c));
 }
 
-enum kfit_status evaluation_compile(const struct tuner *t, const struct kfit_candidate *c, const union kfit_key *key,
-                                const struct kfit_choice *choice, struct kfit_receipt *r, struct kfit_built *built,
-                                struct kfit_error *err)
+enum kfit_status evaluation_compile(const struct tuner *t, const struct kfit_candidate *c,
+                                    const union kfit_key *key, const struct kfit_choice *choice,
+                                    struct kfit_receipt *r, struct kfit_built *built, struct kfit_error *err)
 {
-    const struct kfit_compile_params params = {.candidate = c, .key = key, .choice = choice, .cc = t->p->cc, .isa = t->isa,
+    const struct kfit_compile_params params = {.candidate = c,
+                                               .key = key,
+                                               .choice = choice,
+                                               .cc = t->p->cc,
+                                               .isa = t->isa,
                                                .allow_no_isolation = t->p->allow_no_isolation};
     enum kfit_status s = kfit_compile(&params, built, err);
     r->compile_ns = built->compile_ns;
@@ -74,13 +80,17 @@ void evaluation_compiled(struct tuner *t, const struct kfit_built *built)
     t->result->compile_seconds += built->compile_ns * 1e-9;
 }
 
-enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *built, const struct kfit_record *incumbent,
-                              bool screen, struct kfit_receipt *r, struct kfit_error *err)
+enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *built,
+                                  const struct kfit_record *incumbent, bool screen, struct kfit_receipt *r,
+                                  struct kfit_error *err)
 {
     struct timespec start;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    struct kfit_judge_job job = {.key = &r->key, .image = built->image, .image_bytes = built->image_bytes,
-                                 .plan = &built->plan, .screen = screen};
+    struct kfit_judge_job job = {.key = &r->key,
+                                 .image = built->image,
+                                 .image_bytes = built->image_bytes,
+                                 .plan = &built->plan,
+                                 .screen = screen};
     if (incumbent && incumbent->kind == KFIT_RECORD_WINNER) {
         job.incumbent_image = incumbent->image;
         job.incumbent_bytes = incumbent->image_bytes;
@@ -88,7 +98,8 @@ enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *buil
     }
     enum kfit_status s = KFIT_E_CRASH;
     /* A runner that somebody killed, or that died on its own, says nothing about the candidate: once more. */
-    for (unsigned tries = 0; tries < 2 && (s == KFIT_E_CRASH || s == KFIT_E_INTERRUPTED) && !tuner_stopped(t); tries++)
+    for (unsigned tries = 0; tries < 2 && (s == KFIT_E_CRASH || s == KFIT_E_INTERRUPTED) && !tuner_stopped(t);
+         tries++)
         s = kfit_judge_run(t->p->judge, &job, r, err);
     if (tuner_stopped(t) && s != KFIT_OK)
         s = tuner_interrupted(err);
@@ -121,8 +132,8 @@ struct work {
 static void *compile_work(void *arg)
 {
     struct work *w = arg;
-    w->status = evaluation_compile(w->t, w->pop->candidates[w->proposal.candidate], w->pop->key, &w->proposal.choice,
-                                   &w->receipt, &w->built, &w->err);
+    w->status = evaluation_compile(w->t, w->pop->candidates[w->proposal.candidate], w->pop->key,
+                                   &w->proposal.choice, &w->receipt, &w->built, &w->err);
     return NULL;
 }
 
@@ -139,7 +150,8 @@ static unsigned start_batch(struct tuner *t, struct population *pop, struct work
                             population_operator_name(w->proposal.op), &w->receipt);
         for (int i = 0; i < 2; i++)
             if (w->proposal.parents[i] >= 0)
-                memcpy(w->receipt.parents[i], pop->all[w->proposal.parents[i]].digest, sizeof w->receipt.parents[i]);
+                memcpy(w->receipt.parents[i], pop->all[w->proposal.parents[i]].digest,
+                       sizeof w->receipt.parents[i]);
         struct kfit_receipt old;
         w->known = archive_find(t->p, pop->key, w->receipt.digest, &old);
         if (w->known)
@@ -159,7 +171,8 @@ static void join(struct work *batch, unsigned n)
             pthread_join(batch[i].thread, NULL);
 }
 
-static enum kfit_status finish_work(struct tuner *t, struct population *pop, struct work *w, struct kfit_error *err)
+static enum kfit_status finish_work(struct tuner *t, struct population *pop, struct work *w,
+                                    struct kfit_error *err)
 {
     enum kfit_status s = KFIT_OK;
     if (w->known) {
@@ -176,14 +189,17 @@ static enum kfit_status finish_work(struct tuner *t, struct population *pop, str
         if (s == KFIT_OK)
             s = archive_note(t->p, &w->receipt, err);
     }
-    return s == KFIT_OK ? population_add(pop, &w->proposal, fitness_of(&w->receipt), &w->receipt, &w->built, err) : s;
+    return s == KFIT_OK
+               ? population_add(pop, &w->proposal, fitness_of(&w->receipt), &w->receipt, &w->built, err)
+               : s;
 }
 
 enum kfit_status evaluation_screen(struct tuner *t, struct population *pop, unsigned budget,
-                                   void (*seen)(void *ctx, const struct population *pop, int best_before), void *ctx,
-                                   struct kfit_error *err)
+                                   void (*seen)(void *ctx, const struct population *pop, int best_before),
+                                   void *ctx, struct kfit_error *err)
 {
-    struct work *batches = calloc(2 * BATCH_MAX, sizeof *batches), *now = batches, *next = batches + BATCH_MAX;
+    struct work *batches = calloc(2 * BATCH_MAX, sizeof *batches), *now = batches,
+                *next = batches + BATCH_MAX;
     enum kfit_status s = KFIT_OK;
     unsigned n = 0, n_next = 0, started = 0;
     if (!batches)

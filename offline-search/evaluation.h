@@ -23,29 +23,32 @@ struct tuner {
     struct timespec start;
 };
 
-double tuner_seconds(const struct tuner *t);     /* since start */
-bool tuner_stopped(const struct tuner *t);       /* by a signal: nothing is concluded */
-bool tuner_out_of_time(const struct tuner *t);   /* also by the budget: what is there is concluded */
+double tuner_seconds(const struct tuner *t);   /* since start */
+bool tuner_stopped(const struct tuner *t);     /* by a signal: nothing is concluded */
+bool tuner_out_of_time(const struct tuner *t); /* also by the budget: what is there is concluded */
 enum kfit_status tuner_interrupted(struct kfit_error *err);
 
 /* Fills what says who this is: key, digest, names, origin. */
 void evaluation_identify(const struct tuner *t, const struct kfit_candidate *c, const union kfit_key *key,
                          const struct kfit_choice *choice, const char *operator_name, struct kfit_receipt *r);
 
-/* Gate 0. KFIT_E_REFUSED leaves the reason in r. Thread-safety: any; evaluation_compiled counts it afterwards. */
-enum kfit_status evaluation_compile(const struct tuner *t, const struct kfit_candidate *c, const union kfit_key *key,
-                                    const struct kfit_choice *choice, struct kfit_receipt *r, struct kfit_built *built,
-                                    struct kfit_error *err);
+/* Gate 0. KFIT_E_REFUSED leaves the reason in r. Thread-safety: any; evaluation_compiled
+ * counts it afterwards. */
+enum kfit_status evaluation_compile(const struct tuner *t, const struct kfit_candidate *c,
+                                    const union kfit_key *key, const struct kfit_choice *choice,
+                                    struct kfit_receipt *r, struct kfit_built *built, struct kfit_error *err);
 void evaluation_compiled(struct tuner *t, const struct kfit_built *built);
 
 /* The other gates, against the generic and (not NULL) the present winner. */
-enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *built, const struct kfit_record *incumbent,
-                                  bool screen, struct kfit_receipt *r, struct kfit_error *err);
+enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *built,
+                                  const struct kfit_record *incumbent, bool screen, struct kfit_receipt *r,
+                                  struct kfit_error *err);
 
-/* Screens up to budget children of pop: a batch is compiled in parallel, then judged one by one; with overlap the next
- * batch compiles meanwhile. Ends early when time is up or nothing new can be made. seen is called after each. */
+/* Screens up to budget children of pop: a batch is compiled in parallel, then judged one by one; with overlap
+ * the next batch compiles meanwhile. Ends early when time is up or nothing new can be made. seen
+ * is called after each. */
 enum kfit_status evaluation_screen(struct tuner *t, struct population *pop, unsigned budget,
-                                   void (*seen)(void *ctx, const struct population *pop, int best_before), void *ctx,
-                                   struct kfit_error *err);
+                                   void (*seen)(void *ctx, const struct population *pop, int best_before),
+                                   void *ctx, struct kfit_error *err);
 
 #endif

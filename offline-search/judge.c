@@ -32,9 +32,11 @@ uint64_t judge_os_random(void)
     return v;
 }
 
-enum kfit_status judge_find_program(const char *given, const char *name, char out[512], struct kfit_error *err)
+enum kfit_status judge_find_program(const char *given, const char *name, char out[512],
+                                    struct kfit_error *err)
 {
-    static const char *const places[] = {"", "../libexec/kfit/", "../../offline-search/", "../offline-search/"};
+    static const char *const places[] = {"", "../libexec/kfit/", "../../offline-search/",
+                                         "../offline-search/"};
     char dir[400];
     ssize_t n = readlink("/proc/self/exe", dir, sizeof dir - 1);
     dir[n > 0 ? n : 0] = '\0';
@@ -46,8 +48,8 @@ enum kfit_status judge_find_program(const char *given, const char *name, char ou
         if (!access(out, X_OK))
             return KFIT_OK;
     }
-    return kfit_fail(err, KFIT_E_NOTFOUND, "judge: no runner at %s: %s; %s belongs beside kfit", out, strerror(errno),
-                     name);
+    return kfit_fail(err, KFIT_E_NOTFOUND, "judge: no runner at %s: %s; %s belongs beside kfit", out,
+                     strerror(errno), name);
 }
 
 enum kfit_status judge_gate_bound(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err)
@@ -66,8 +68,8 @@ enum kfit_status judge_gate_bound(struct judge_trial *t, struct kfit_gate_result
 void judge_repeat_verdict(struct judge_trial *t, struct kfit_gate_result *g, bool wrong)
 {
     if (g->code)
-        snprintf(t->r->detail, sizeof t->r->detail, "%s the second time: %s", wrong ? "wrong" : kfit_code_str(g->code),
-                 g->at);
+        snprintf(t->r->detail, sizeof t->r->detail, "%s the second time: %s",
+                 wrong ? "wrong" : kfit_code_str(g->code), g->at);
     if (g->code && g->code != KFIT_CODE_GENERIC_WRONG)
         g->code = KFIT_CODE_REPEAT_FAILED;
     g->distribution[0] = '\0';
@@ -76,7 +78,8 @@ void judge_repeat_verdict(struct judge_trial *t, struct kfit_gate_result *g, boo
 
 /* ---- create, destroy ---- */
 
-enum kfit_status kfit_judge_create(const struct kfit_judge_params *p, struct kfit_judge **out, struct kfit_error *err)
+enum kfit_status kfit_judge_create(const struct kfit_judge_params *p, struct kfit_judge **out,
+                                   struct kfit_error *err)
 {
     char name[16];
     *out = NULL;
@@ -147,14 +150,15 @@ static double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static enum kfit_status check_key(const struct kfit_judge *j, const union kfit_key *key, struct kfit_error *err)
+static enum kfit_status check_key(const struct kfit_judge *j, const union kfit_key *key,
+                                  struct kfit_error *err)
 {
     enum kfit_status st = kfit_key_check(key, err);
     return st == KFIT_OK ? j->ops->check_key(key, err) : st;
 }
 
-enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_job *job, struct kfit_receipt *r,
-                                struct kfit_error *err)
+enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_job *job,
+                                struct kfit_receipt *r, struct kfit_error *err)
 {
     struct judge_trial t = {.ops = j->ops, .device = j->device, .job = job, .r = r};
     double begun = now_ns();
@@ -195,7 +199,8 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
             r->code = g->code;
             r->verdict = verdict_of(r, g->code);
             if (!r->detail[0] && g->code != KFIT_CODE_HIDDEN_WRONG)
-                snprintf(r->detail, sizeof r->detail, "%s%s%s", g->distribution, g->distribution[0] ? ": " : "", g->at);
+                snprintf(r->detail, sizeof r->detail, "%s%s%s", g->distribution,
+                         g->distribution[0] ? ": " : "", g->at);
         }
     }
     if (st == KFIT_OK && !stopped)
@@ -212,7 +217,8 @@ enum kfit_status kfit_judge_time_generic(struct kfit_judge *j, const union kfit_
     return st == KFIT_OK ? j->ops->time_generic(j->device, key, ns, err) : st;
 }
 
-enum kfit_status kfit_judge_bound(struct kfit_judge *j, const union kfit_key *key, double *ns, struct kfit_error *err)
+enum kfit_status kfit_judge_bound(struct kfit_judge *j, const union kfit_key *key, double *ns,
+                                  struct kfit_error *err)
 {
     enum kfit_status st = check_key(j, key, err);
     return st == KFIT_OK ? j->ops->bound(j->device, key, ns, err) : st;

@@ -1,7 +1,7 @@
 /* judge_device.h - what a device brings to the judge: its gates, and how a trial begins and ends.
  *
- * judge.c walks the gates, writes the receipt and decides the verdict; a device is one file judge_NAME.c and one row
- * of the table there. */
+ * judge.c walks the gates, writes the receipt and decides the verdict; a device is one file judge_NAME.c and
+ * one row of the table there. */
 #ifndef KFIT_JUDGE_DEVICE_H
 #define KFIT_JUDGE_DEVICE_H
 
@@ -27,14 +27,16 @@ struct judge_device {
     const struct judge_gate *gates; /* in order of cost, ends with a row without name */
 
     /* The parameters are checked and live as long as the judge; seed is that of the fixed inputs. */
-    enum kfit_status (*open)(const struct kfit_judge_params *p, uint64_t seed, void **device, struct kfit_error *err);
+    enum kfit_status (*open)(const struct kfit_judge_params *p, uint64_t seed, void **device,
+                             struct kfit_error *err);
     void (*close)(void *device);
 
     enum kfit_status (*check_key)(const union kfit_key *key, struct kfit_error *err);
     enum kfit_status (*begin)(struct judge_trial *t, struct kfit_error *err);
     void (*end)(struct judge_trial *t);
 
-    enum kfit_status (*time_generic)(void *device, const union kfit_key *key, double *ns, struct kfit_error *err);
+    enum kfit_status (*time_generic)(void *device, const union kfit_key *key, double *ns,
+                                     struct kfit_error *err);
     enum kfit_status (*bound)(void *device, const union kfit_key *key, double *ns, struct kfit_error *err);
 };
 
@@ -46,8 +48,10 @@ enum kfit_status judge_gate_bound(struct judge_trial *t, struct kfit_gate_result
 /* What a second evaluation in a fresh process means: a code of its own, and why in the receipt's detail. */
 void judge_repeat_verdict(struct judge_trial *t, struct kfit_gate_result *g, bool wrong);
 
-/* Where a program of ours lies: `given`, else beside the running program, in an installed tree, in a build tree. */
-enum kfit_status judge_find_program(const char *given, const char *name, char out[512], struct kfit_error *err);
+/* Where a program of ours lies: `given`, else beside the running program, in an installed tree, in
+ * a build tree. */
+enum kfit_status judge_find_program(const char *given, const char *name, char out[512],
+                                    struct kfit_error *err);
 uint64_t judge_os_random(void);
 
 #endif

@@ -22,13 +22,16 @@ struct host {
     enum kfit_who generic;       /* the faster of its forms */
 };
 
-static enum kfit_status host_open(const struct kfit_judge_params *p, uint64_t seed, void **device, struct kfit_error *err)
+static enum kfit_status host_open(const struct kfit_judge_params *p, uint64_t seed, void **device,
+                                  struct kfit_error *err)
 {
     char threads[16];
     struct host *h = calloc(1, sizeof *h);
     if (!h)
         return kfit_fail(err, KFIT_E_NOMEM, "judge: out of memory");
-    *h = (struct host){.p = p, .seed = seed, .call_ns = p->call_ns > 0 ? p->call_ns : CALL_NS,
+    *h = (struct host){.p = p,
+                       .seed = seed,
+                       .call_ns = p->call_ns > 0 ? p->call_ns : CALL_NS,
                        .timer_step_ns = kfit_timer_step_ns()};
     if (kfit_env_get(p->env->hard, "threads", threads, sizeof threads))
         h->threads = atoi(threads);
@@ -37,8 +40,8 @@ static enum kfit_status host_open(const struct kfit_judge_params *p, uint64_t se
         free(h);
         return st;
     }
-    kfit_logf(&p->log, KFIT_LOG_INFO, "judge: generic %s with %d threads, seed %llu", p->generic->path, h->threads,
-              (unsigned long long)seed);
+    kfit_logf(&p->log, KFIT_LOG_INFO, "judge: generic %s with %d threads, seed %llu", p->generic->path,
+              h->threads, (unsigned long long)seed);
     *device = h;
     return KFIT_OK;
 }
@@ -53,9 +56,10 @@ static void host_close(void *device)
 static enum kfit_status check_key(const union kfit_key *key, struct kfit_error *err)
 {
     const struct kfit_gemm_key *g = &key->gemm;
-    if (g->op != KFIT_OP_GEMM || g->len != KFIT_GEMM_KEY_BYTES || g->type_a != g->type_c || g->type_b != g->type_c ||
-        g->type_acc != g->type_c || (g->type_c != KFIT_F32 && g->type_c != KFIT_F64) ||
-        g->alpha == KFIT_SCALAR_OTHER || g->beta == KFIT_SCALAR_OTHER)
+    if (g->op != KFIT_OP_GEMM || g->len != KFIT_GEMM_KEY_BYTES || g->type_a != g->type_c ||
+        g->type_b != g->type_c || g->type_acc != g->type_c ||
+        (g->type_c != KFIT_F32 && g->type_c != KFIT_F64) || g->alpha == KFIT_SCALAR_OTHER ||
+        g->beta == KFIT_SCALAR_OTHER)
         return kfit_fail(err, KFIT_E_UNSUPPORTED,
                          "judge: the host device judges plain gemm in f32 or f64 with alpha and beta 0 or 1");
     return KFIT_OK;
@@ -99,7 +103,8 @@ static void end(struct judge_trial *t)
 
 /* ---- gates ---- */
 
-static enum kfit_status gate_correct(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err)
+static enum kfit_status gate_correct(struct judge_trial *t, struct kfit_gate_result *g,
+                                     struct kfit_error *err)
 {
     struct host *h = t->device;
     enum kfit_status st = kfit_correct(&h->session, &h->cases, KFIT_RUN_CANDIDATE, h->generic, true, g, err);
@@ -179,13 +184,17 @@ static enum kfit_status gate_repeat(struct judge_trial *t, struct kfit_gate_resu
 }
 
 static const struct judge_gate gates[] = {
-    {"correct", gate_correct, true, true},    {"screen", gate_screen, true, false},
-    {"hidden", gate_hidden, false, true},     {"fast", gate_fast, false, true},
-    {"bound", judge_gate_bound, false, true}, {"repeat", gate_repeat, false, true},
+    {"correct", gate_correct, true, true},
+    {"screen", gate_screen, true, false},
+    {"hidden", gate_hidden, false, true},
+    {"fast", gate_fast, false, true},
+    {"bound", judge_gate_bound, false, true},
+    {"repeat", gate_repeat, false, true},
     {0},
 };
 
-static enum kfit_status time_generic(void *device, const union kfit_key *key, double *ns, struct kfit_error *err)
+static enum kfit_status time_generic(void *device, const union kfit_key *key, double *ns,
+                                     struct kfit_error *err)
 {
     struct host *h = device;
     const struct kfit_judge_job job = {.key = key, .screen = true};

@@ -76,7 +76,8 @@ static bool finite_bits(uint16_t b, enum kfit_dtype type)
 }
 
 enum kfit_code narrow_add(struct narrow *a, const struct kfit_tensor *t, uint16_t before, const double *ref,
-                          const double *mag, int64_t reduction, const uint16_t *generic, const uint16_t *out, char at[64])
+                          const double *mag, int64_t reduction, const uint16_t *generic, const uint16_t *out,
+                          char at[64])
 {
     const double f32 = 4 * 0.3 * sqrt((double)(reduction < 4 ? 4 : reduction)) * 0x1p-24;
     int64_t unwritten = 0, wrong = 0, nonfinite = 0, total = t->rows * t->cols, first_bad = -1;
@@ -87,10 +88,12 @@ enum kfit_code narrow_add(struct narrow *a, const struct kfit_tensor *t, uint16_
         a->n++;
         if (!finite_bits(y, t->type) || !finite_bits(want, t->type)) {
             /* overflow by a hair, or what the generic gives for inputs that are not finite, is fine */
-            bool near = !isnan(narrow_value(y, t->type)) && isfinite(ref[o]) && abs(order(y) - order(want)) <= 2;
+            bool near =
+                !isnan(narrow_value(y, t->type)) && isfinite(ref[o]) && abs(order(y) - order(want)) <= 2;
             bool same = y == want || (isnan(ref[o]) && isnan(narrow_value(y, t->type)));
             if (generic && !same)
-                same = isnan(narrow_value(generic[x], t->type)) ? isnan(narrow_value(y, t->type)) : generic[x] == y;
+                same = isnan(narrow_value(generic[x], t->type)) ? isnan(narrow_value(y, t->type))
+                                                                : generic[x] == y;
             bad = !near && !same;
             nonfinite += bad;
             a->misrounded += bad;

@@ -1,7 +1,8 @@
-/* kfit-nvrtc LIBNVRTC OPTION...: CUDA C++ on stdin, PTX on stdout, the cubin to descriptor 3, the log to stderr.
+/* kfit-nvrtc LIBNVRTC OPTION...: CUDA C++ on stdin, PTX on stdout, the cubin to descriptor 3, the
+ * log to stderr.
  *
- * A process of its own, so that the compiler of a hostile source can be isolated like any other (isolate_compile.h).
- * Exit status: 0 compiled, 1 not compiled, 2 no usable NVRTC. */
+ * A process of its own, so that the compiler of a hostile source can be isolated like any other
+ * (isolate_compile.h). Exit status: 0 compiled, 1 not compiled, 2 no usable NVRTC. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@ typedef struct _nvrtcProgram *program;
 /* X(member, symbol, arguments): https://docs.nvidia.com/cuda/nvrtc/, CUDA 12.0 and newer */
 #define NVRTC_LIST(X)                                                                                        \
     X(create, nvrtcCreateProgram,                                                                            \
-      (program *, const char *source, const char *name, int headers, const char *const *, const char *const *)) \
+      (program *, const char *source, const char *name, int headers, const char *const *,                    \
+       const char *const *))                                                                                 \
     X(compile, nvrtcCompileProgram, (program, int options, const char *const *))                             \
     X(log_size, nvrtcGetProgramLogSize, (program, size_t *))                                                 \
     X(log, nvrtcGetProgramLog, (program, char *))                                                            \

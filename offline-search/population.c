@@ -62,15 +62,16 @@ static bool transplant(struct population *p, struct proposal *c)
     return true;
 }
 
-/* The index whose value is `steps` ranks above (below, if negative) that of `at`: files list values best first, but
- * neighbours are neighbours by size. Stops at the ends. */
+/* The index whose value is `steps` ranks above (below, if negative) that of `at`: files list values best
+ * first, but neighbours are neighbours by size. Stops at the ends. */
 static uint8_t step_by_rank(const struct kfit_knob *k, unsigned at, int steps)
 {
     for (; steps; steps += steps > 0 ? -1 : 1) {
         unsigned next = at;
         for (unsigned i = 0; i < k->count; i++) {
             bool beyond = steps > 0 ? k->values[i] > k->values[at] : k->values[i] < k->values[at];
-            bool nearer = next == at || (steps > 0 ? k->values[i] < k->values[next] : k->values[i] > k->values[next]);
+            bool nearer =
+                next == at || (steps > 0 ? k->values[i] < k->values[next] : k->values[i] > k->values[next]);
             if (beyond && nearer)
                 next = i;
         }
@@ -114,7 +115,8 @@ static bool follow(struct population *p, struct proposal *c)
 {
     if (p->best < 0)
         return false;
-    const struct individual *best = &p->all[p->best], *from = best->parents[0] >= 0 ? &p->all[best->parents[0]] : NULL;
+    const struct individual *best = &p->all[p->best],
+                            *from = best->parents[0] >= 0 ? &p->all[best->parents[0]] : NULL;
     if (!from || from->candidate != best->candidate)
         return false;
     const struct kfit_knob *knobs;
@@ -123,8 +125,9 @@ static bool follow(struct population *p, struct proposal *c)
     c->choice = best->choice;
     c->parents[0] = p->best;
     for (unsigned i = 0; i < n; i++)
-        c->choice.index[i] = step_by_rank(&knobs[i], best->choice.index[i],
-                                          rank(&knobs[i], best->choice.index[i]) - rank(&knobs[i], from->choice.index[i]));
+        c->choice.index[i] =
+            step_by_rank(&knobs[i], best->choice.index[i],
+                         rank(&knobs[i], best->choice.index[i]) - rank(&knobs[i], from->choice.index[i]));
     return true;
 }
 
@@ -194,8 +197,8 @@ const char *population_operator_name(unsigned op)
 
 /* ---- choice of operator, bookkeeping ---- */
 
-/* UCB1 (Auer et al. 2002) over what each operator's children brought, with two rules before it: a fresh lead is
- * followed; after a stall the present family is left alone now and then. */
+/* UCB1 (Auer et al. 2002) over what each operator's children brought, with two rules before it: a fresh lead
+ * is followed; after a stall the present family is left alone now and then. */
 static unsigned choose_operator(struct population *p)
 {
     unsigned total = 0, best = RESTART;
@@ -210,7 +213,8 @@ static unsigned choose_operator(struct population *p)
         if (operators[i].start)
             continue;
         const struct operator_stats *s = &p->stats[i];
-        double value = s->tried ? s->reward / s->tried + 0.5 * sqrt(2 * log(total + 1.0) / s->tried) : 10.0 - i;
+        double value =
+            s->tried ? s->reward / s->tried + 0.5 * sqrt(2 * log(total + 1.0) / s->tried) : 10.0 - i;
         if (value > best_value) {
             best_value = value;
             best = i;
@@ -221,7 +225,8 @@ static unsigned choose_operator(struct population *p)
 
 static bool fresh(struct population *p, struct proposal *c)
 {
-    if (kfit_candidate_resolve(p->candidates[c->candidate], p->key, &c->choice, p->limits, &c->plan, NULL) != KFIT_OK)
+    if (kfit_candidate_resolve(p->candidates[c->candidate], p->key, &c->choice, p->limits, &c->plan, NULL) !=
+        KFIT_OK)
         return false;
     kfit_candidate_digest(p->candidates[c->candidate], &c->choice, c->digest);
     for (unsigned i = 0; i < p->count; i++)
@@ -248,7 +253,7 @@ static bool make_one(struct population *p, struct proposal *out)
         *out = (struct proposal){.op = op, .parents = {-1, -1}};
         if (operators[op].make(p, out) && fresh(p, out))
             return true;
-        p->since_best += op == FOLLOW; /* asked once, or it would be asked forever */
+        p->since_best += op == FOLLOW;    /* asked once, or it would be asked forever */
         p->stats[op].tried += tries < 40; /* what makes nothing new is not worth asking */
     }
     return false;
@@ -272,7 +277,8 @@ void population_forget(struct population *p, const struct proposal *from)
 }
 
 enum kfit_status population_add(struct population *p, const struct proposal *from, double fitness,
-                                const struct kfit_receipt *receipt, struct kfit_built *built, struct kfit_error *err)
+                                const struct kfit_receipt *receipt, struct kfit_built *built,
+                                struct kfit_error *err)
 {
     if (p->count == p->capacity) {
         unsigned capacity = p->capacity ? 2 * p->capacity : 32;
@@ -283,9 +289,13 @@ enum kfit_status population_add(struct population *p, const struct proposal *fro
         p->capacity = capacity;
     }
     struct individual *i = &p->all[p->count];
-    *i = (struct individual){.candidate = from->candidate, .choice = from->choice, .op = from->op,
-                             .parents = {from->parents[0], from->parents[1]}, .fitness = fitness,
-                             .receipt = *receipt, .built = *built};
+    *i = (struct individual){.candidate = from->candidate,
+                             .choice = from->choice,
+                             .op = from->op,
+                             .parents = {from->parents[0], from->parents[1]},
+                             .fitness = fitness,
+                             .receipt = *receipt,
+                             .built = *built};
     memcpy(i->digest, from->digest, sizeof i->digest);
     memset(built, 0, sizeof *built);
     population_forget(p, from);

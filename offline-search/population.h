@@ -8,12 +8,12 @@
 struct individual {
     unsigned candidate; /* index into population.candidates */
     struct kfit_choice choice;
-    unsigned op;                /* index into operators */
-    int parents[2];             /* indices, -1: none */
+    unsigned op;    /* index into operators */
+    int parents[2]; /* indices, -1: none */
     uint8_t digest[32];
-    double fitness;             /* incumbent / candidate as screened; 0: refused */
+    double fitness; /* incumbent / candidate as screened; 0: refused */
     struct kfit_receipt receipt;
-    struct kfit_built built;    /* empty once it is out of the race */
+    struct kfit_built built; /* empty once it is out of the race */
 };
 
 struct operator_stats {
@@ -41,8 +41,8 @@ struct population {
 
     struct individual *all;
     unsigned count, capacity;
-    int best;              /* index, -1: none */
-    unsigned since_best;   /* evaluations since best changed */
+    int best;                      /* index, -1: none */
+    unsigned since_best;           /* evaluations since best changed */
     unsigned seeded, transplanted; /* progress of the two starting operators */
     struct operator_stats stats[OPERATORS_MAX];
     uint8_t out[PROPOSALS_MAX][32]; /* digests proposed and not yet added or forgotten */
@@ -57,8 +57,8 @@ struct proposal {
     struct kfit_plan plan;
 };
 
-/* Makes the next child that has not been tried, is not out already and whose requirements hold. false: the space is
- * exhausted as far as the operators can see, or PROPOSALS_MAX are out. */
+/* Makes the next child that has not been tried, is not out already and whose requirements hold. false: the
+ * space is exhausted as far as the operators can see, or PROPOSALS_MAX are out. */
 bool population_propose(struct population *p, struct proposal *out);
 /* A proposal that will not be added after all (harmless after population_add). */
 void population_forget(struct population *p, const struct proposal *from);

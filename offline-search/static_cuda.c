@@ -4,7 +4,8 @@
 
 #include "static_cuda.h"
 
-/* ---- what is refused: the first part of an instruction or directive, or a word anywhere in a statement ---- */
+/* ---- what is refused: the first part of an instruction or directive, or a word anywhere in
+ * a statement ---- */
 
 static const struct {
     const char *word;
@@ -37,9 +38,9 @@ static const struct {
     const char *text;
     enum kfit_code code;
 } refused_words[] = {
-    {"%clock", KFIT_CODE_STATIC_INSTRUCTION},      {"%globaltimer", KFIT_CODE_STATIC_INSTRUCTION},
-    {"%pm", KFIT_CODE_STATIC_INSTRUCTION},         {"%envreg", KFIT_CODE_STATIC_INSTRUCTION},
-    {"cache_hint", KFIT_CODE_STATIC_INSTRUCTION},  {"evict_last", KFIT_CODE_STATIC_INSTRUCTION},
+    {"%clock", KFIT_CODE_STATIC_INSTRUCTION},     {"%globaltimer", KFIT_CODE_STATIC_INSTRUCTION},
+    {"%pm", KFIT_CODE_STATIC_INSTRUCTION},        {"%envreg", KFIT_CODE_STATIC_INSTRUCTION},
+    {"cache_hint", KFIT_CODE_STATIC_INSTRUCTION}, {"evict_last", KFIT_CODE_STATIC_INSTRUCTION},
     {".managed", KFIT_CODE_STATIC_WRITABLE},
 };
 
@@ -73,7 +74,8 @@ static bool next(struct ptx *x, struct statement *s)
             continue;
         }
         if (c == '\n' && started && s->text[0] == '.' &&
-            (!strncmp(s->text, ".version", 8) || !strncmp(s->text, ".target", 7) || !strncmp(s->text, ".address_size", 13)))
+            (!strncmp(s->text, ".version", 8) || !strncmp(s->text, ".target", 7) ||
+             !strncmp(s->text, ".address_size", 13)))
             break;
         if (c == '{' && started && s->text[0] != '.') { /* an operand list: mov {a, b}, ... */
             s->text[n++] = c;
@@ -165,7 +167,8 @@ static size_t reg_at(const char *p)
     size_t n = 0;
     if (*p != '%')
         return 0;
-    for (n = 1; (p[n] >= 'a' && p[n] <= 'z') || (p[n] >= 'A' && p[n] <= 'Z') || (p[n] >= '0' && p[n] <= '9') || p[n] == '_';)
+    for (n = 1; (p[n] >= 'a' && p[n] <= 'z') || (p[n] >= 'A' && p[n] <= 'Z') ||
+                (p[n] >= '0' && p[n] <= '9') || p[n] == '_';)
         n++;
     return n > 1 ? n : 0;
 }
@@ -183,7 +186,8 @@ static bool any_tainted(const struct taint *t, const char *from, const char *to)
 
 static bool loads(const char *op)
 {
-    static const char *const words[] = {"ld", "ldu", "ldmatrix", "atom", "mbarrier", "shfl", "vote", "match", "redux"};
+    static const char *const words[] = {"ld",   "ldu",  "ldmatrix", "atom", "mbarrier",
+                                        "shfl", "vote", "match",    "redux"};
     if (is_op(op, "ld.param", true))
         return false;
     for (unsigned i = 0; i < 5; i++)
@@ -197,10 +201,10 @@ static bool spread(struct taint *t, const char *text, bool *dependent)
 {
     const char *op = opcode(text), *operands = strchr(op, ' ');
     bool changed = false;
-    if (*text == '@' && any_tainted(t, text, op) && (is_op(op, "bra", true) || is_op(op, "exit", false) ||
-                                                     is_op(op, "ret", true) || is_op(op, "ld", true) ||
-                                                     is_op(op, "st", true) || is_op(op, "bar", true) ||
-                                                     is_op(op, "cp", true) || is_op(op, "atom", true)))
+    if (*text == '@' && any_tainted(t, text, op) &&
+        (is_op(op, "bra", true) || is_op(op, "exit", false) || is_op(op, "ret", true) ||
+         is_op(op, "ld", true) || is_op(op, "st", true) || is_op(op, "bar", true) || is_op(op, "cp", true) ||
+         is_op(op, "atom", true)))
         *dependent = true;
     if (!operands || *op == '.')
         return false;
@@ -212,8 +216,10 @@ static bool spread(struct taint *t, const char *text, bool *dependent)
     if (is_op(op, "st", true) || is_op(op, "bra", true) || is_op(op, "red", true) || operands[1] == '[')
         return false; /* writes no register */
     /* The first operand (or list) is written; setp writes p|q. */
-    const char *end = operands + 1 + (operands[1] == '{' ? strcspn(operands + 1, "}") : strcspn(operands + 1, ","));
-    bool from = loads(op) || any_tainted(t, end, end + strlen(end)) || (*text == '@' && any_tainted(t, text, op));
+    const char *end =
+        operands + 1 + (operands[1] == '{' ? strcspn(operands + 1, "}") : strcspn(operands + 1, ","));
+    bool from =
+        loads(op) || any_tainted(t, end, end + strlen(end)) || (*text == '@' && any_tainted(t, text, op));
     for (const char *p = operands; from && p < end; p++) {
         size_t n = reg_at(p);
         if (n)
@@ -222,7 +228,8 @@ static bool spread(struct taint *t, const char *text, bool *dependent)
     return changed;
 }
 
-/* mbarrier waits branch on a loaded phase by design: the value is ours, not data. Only its predicate is excepted. */
+/* mbarrier waits branch on a loaded phase by design: the value is ours, not data. Only its
+ * predicate is excepted. */
 static bool is_wait(const char *op)
 {
     return is_op(op, "mbarrier.try_wait", true) || is_op(op, "mbarrier.test_wait", true);
@@ -238,7 +245,8 @@ static bool oblivious(const char *ptx, size_t bytes)
         changed = false;
         while (next(&x, &s)) {
             if (is_op(s.text, ".reg", true) && !strchr(s.text, '%'))
-                dependent = true; /* a register by a name of its own, as inline PTX declares them, is not followed */
+                dependent =
+                    true; /* a register by a name of its own, as inline PTX declares them, is not followed */
             if (!s.label && s.text[0] != '.' && !is_wait(opcode(s.text)))
                 changed |= spread(&t, s.text, &dependent);
         }
@@ -249,7 +257,8 @@ static bool oblivious(const char *ptx, size_t bytes)
 
 /* ---- the gate ---- */
 
-static enum kfit_code refuse(enum kfit_code code, const char *why, const char *text, char *detail, size_t size)
+static enum kfit_code refuse(enum kfit_code code, const char *why, const char *text, char *detail,
+                             size_t size)
 {
     snprintf(detail, size, "%s: %.120s", why, text);
     return code;
@@ -281,22 +290,25 @@ enum kfit_code static_cuda(const char *ptx, size_t bytes, const struct kfit_plan
             for (const char *p = entry; (p = strstr(p, ".param ")); p++) {
                 count++;
                 if (strncmp(p + 7, ".u64", 4) && strncmp(p + 7, ".b64", 4) && strncmp(p + 7, ".s64", 4))
-                    return refuse(KFIT_CODE_STATIC_ENTRY, "a parameter is not a pointer", entry, detail, detail_bytes);
+                    return refuse(KFIT_CODE_STATIC_ENTRY, "a parameter is not a pointer", entry, detail,
+                                  detail_bytes);
             }
             for (unsigned i = 0; i < plan->launch_count; i++)
                 if (strlen(plan->launches[i].entry) == n && !memcmp(plan->launches[i].entry, entry, n)) {
                     found[i]++;
                     if (count != params)
-                        return refuse(KFIT_CODE_STATIC_ENTRY, "wrong number of parameters", entry, detail, detail_bytes);
+                        return refuse(KFIT_CODE_STATIC_ENTRY, "wrong number of parameters", entry, detail,
+                                      detail_bytes);
                 }
         }
     }
     if (x.bad)
-        return refuse(KFIT_CODE_STATIC_COMPILE, "PTX not understood", "statement too long or comment not closed", detail,
-                      detail_bytes);
+        return refuse(KFIT_CODE_STATIC_COMPILE, "PTX not understood",
+                      "statement too long or comment not closed", detail, detail_bytes);
     for (unsigned i = 0; i < plan->launch_count; i++)
         if (!found[i])
-            return refuse(KFIT_CODE_STATIC_ENTRY, "no such entry", plan->launches[i].entry, detail, detail_bytes);
+            return refuse(KFIT_CODE_STATIC_ENTRY, "no such entry", plan->launches[i].entry, detail,
+                          detail_bytes);
     *data_oblivious = oblivious(ptx, bytes);
     return KFIT_CODE_NONE;
 }

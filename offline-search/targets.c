@@ -10,8 +10,7 @@ static bool tunable(const union kfit_key *key)
 {
     const struct kfit_gemm_key *g = &key->gemm;
     return key->h.op == KFIT_OP_GEMM && g->len == KFIT_GEMM_KEY_BYTES && g->alpha == KFIT_SCALAR_ONE &&
-           g->beta != KFIT_SCALAR_OTHER &&
-           kfit_op_of(key)->flops(key) <= FLOPS_MAX;
+           g->beta != KFIT_SCALAR_OTHER && kfit_op_of(key)->flops(key) <= FLOPS_MAX;
 }
 
 static int by_score(const void *a, const void *b)
@@ -22,8 +21,9 @@ static int by_score(const void *a, const void *b)
     return x->calls != y->calls ? (x->calls < y->calls ? 1 : -1) : 0;
 }
 
-enum kfit_status kfit_targets_from_trace(const struct kfit_trace *t, uint64_t min_calls, struct kfit_target **out,
-                                         size_t *count, size_t *skipped, struct kfit_error *err)
+enum kfit_status kfit_targets_from_trace(const struct kfit_trace *t, uint64_t min_calls,
+                                         struct kfit_target **out, size_t *count, size_t *skipped,
+                                         struct kfit_error *err)
 {
     size_t slots = kfit_trace_count(t), n = 0, left = 0;
     struct kfit_target *list = calloc(slots ? slots : 1, sizeof *list);
@@ -37,9 +37,10 @@ enum kfit_status kfit_targets_from_trace(const struct kfit_trace *t, uint64_t mi
             continue;
         }
         /* Before anything is timed, work stands in for time. */
-        list[n++] = (struct kfit_target){
-            .key = s->key, .calls = calls, .generic = s->generic,
-            .score = (double)calls * kfit_op_of(&s->key)->flops(&s->key)};
+        list[n++] = (struct kfit_target){.key = s->key,
+                                         .calls = calls,
+                                         .generic = s->generic,
+                                         .score = (double)calls * kfit_op_of(&s->key)->flops(&s->key)};
     }
     qsort(list, n, sizeof *list, by_score);
     *out = list;

@@ -11,14 +11,15 @@
 
 enum {
     EVALUATIONS_DEFAULT = 24,
-    LEADERS = 4,        /* timed again before the finals */
-    FINALISTS = 3,      /* how many of the best are judged in full before the generic is kept */
+    LEADERS = 4,   /* timed again before the finals */
+    FINALISTS = 3, /* how many of the best are judged in full before the generic is kept */
     TRANSPLANTS_MAX = 3,
 };
 
 /* ---- candidates ---- */
 
-static enum kfit_status add_candidate(struct tuner *t, const char *source, size_t bytes, struct kfit_error *err)
+static enum kfit_status add_candidate(struct tuner *t, const char *source, size_t bytes,
+                                      struct kfit_error *err)
 {
     struct kfit_candidate *c;
     if (t->candidate_count == CANDIDATES_MAX)
@@ -33,8 +34,8 @@ static enum kfit_status add_candidate(struct tuner *t, const char *source, size_
     return KFIT_OK;
 }
 
-static enum kfit_status tuner_init(struct tuner *t, const struct kfit_tune_params *p, struct kfit_tune_result *result,
-                                   struct kfit_error *err)
+static enum kfit_status tuner_init(struct tuner *t, const struct kfit_tune_params *p,
+                                   struct kfit_tune_result *result, struct kfit_error *err)
 {
     *t = (struct tuner){.p = p, .result = result, .seed = p->seed};
     *result = (struct kfit_tune_result){0};
@@ -81,7 +82,8 @@ static double key_distance(const struct kfit_gemm_key *a, const struct kfit_gemm
 {
     if (a->type_a != b->type_a || a->ta != b->ta || a->tb != b->tb)
         return INFINITY;
-    return fabs(log2((double)a->m / b->m)) * 2 + fabs(log2((double)a->n / b->n)) + fabs(log2((double)a->k / b->k));
+    return fabs(log2((double)a->m / b->m)) * 2 + fabs(log2((double)a->n / b->n)) +
+           fabs(log2((double)a->k / b->k));
 }
 
 /* Keeps the nearest few winners whose template we have. */
@@ -111,13 +113,13 @@ static int note_neighbour(void *ctx, const struct kfit_receipt *r)
     return 0;
 }
 
-static void report(struct tuner *t, enum kfit_tune_event event, size_t target, unsigned evaluation, unsigned budget,
-                   const struct kfit_receipt *last, const struct kfit_receipt *best)
+static void report(struct tuner *t, enum kfit_tune_event event, size_t target, unsigned evaluation,
+                   unsigned budget, const struct kfit_receipt *last, const struct kfit_receipt *best)
 {
     if (!t->p->progress)
         return;
-    const struct kfit_tune_progress p = {event, target, t->p->count, evaluation, budget, &t->p->targets[target], last,
-                                         best};
+    const struct kfit_tune_progress p = {
+        event, target, t->p->count, evaluation, budget, &t->p->targets[target], last, best};
     t->p->progress(t->p->progress_ctx, &p);
 }
 
@@ -130,8 +132,9 @@ struct seen {
 static void screened(void *ctx, const struct population *pop, int best_before)
 {
     struct seen *s = ctx;
-    report(s->t, pop->best != best_before ? KFIT_TUNE_BEST : KFIT_TUNE_EVALUATED, s->target, pop->count, s->budget,
-           &pop->all[pop->count - 1].receipt, pop->best >= 0 ? &pop->all[pop->best].receipt : NULL);
+    report(s->t, pop->best != best_before ? KFIT_TUNE_BEST : KFIT_TUNE_EVALUATED, s->target, pop->count,
+           s->budget, &pop->all[pop->count - 1].receipt,
+           pop->best >= 0 ? &pop->all[pop->best].receipt : NULL);
 }
 
 /* The fittest of those that `taken` does not mark; -1: none. */
@@ -139,15 +142,16 @@ static int fittest(const struct population *pop, const bool *taken)
 {
     int best = -1;
     for (unsigned i = 0; i < pop->count; i++)
-        if (!taken[i] && pop->all[i].fitness > 0 && (best < 0 || pop->all[i].fitness > pop->all[best].fitness))
+        if (!taken[i] && pop->all[i].fitness > 0 &&
+            (best < 0 || pop->all[i].fitness > pop->all[best].fitness))
             best = (int)i;
     return best;
 }
 
 /* Compiles and judges one of the population, whole or as a screening, into a receipt of its own. */
 static enum kfit_status judge_individual(struct tuner *t, struct population *pop, struct individual *in,
-                                         const struct kfit_record *incumbent, bool screen, struct kfit_receipt *r,
-                                         struct kfit_error *err)
+                                         const struct kfit_record *incumbent, bool screen,
+                                         struct kfit_receipt *r, struct kfit_error *err)
 {
     const struct kfit_candidate *c = pop->candidates[in->candidate];
     evaluation_identify(t, c, pop->key, &in->choice, population_operator_name(in->op), r);
@@ -160,7 +164,8 @@ static enum kfit_status judge_individual(struct tuner *t, struct population *pop
     return s == KFIT_E_REFUSED ? KFIT_OK : s;
 }
 
-/* The best of many first impressions is mostly the luckiest: the leaders are timed again, the lower of two counts. */
+/* The best of many first impressions is mostly the luckiest: the leaders are timed again, the lower
+ * of two counts. */
 static enum kfit_status time_leaders_again(struct tuner *t, struct population *pop, struct kfit_error *err)
 {
     bool *taken = calloc(pop->count + 1, sizeof *taken);
@@ -172,7 +177,8 @@ static enum kfit_status time_leaders_again(struct tuner *t, struct population *p
         struct kfit_receipt r;
         taken[i] = true;
         s = judge_individual(t, pop, &pop->all[i], NULL, true, &r, err);
-        double again = s == KFIT_OK && r.verdict != KFIT_VERDICT_REFUSED && r.timing_count ? r.timings[0].ratio : 0;
+        double again =
+            s == KFIT_OK && r.verdict != KFIT_VERDICT_REFUSED && r.timing_count ? r.timings[0].ratio : 0;
         if (again < pop->all[i].fitness)
             pop->all[i].fitness = again;
     }
@@ -180,12 +186,14 @@ static enum kfit_status time_leaders_again(struct tuner *t, struct population *p
     return s;
 }
 
-/* Judges the best few in full, best first, until one is promoted. The outcome's receipt is left in *outcome. */
+/* Judges the best few in full, best first, until one is promoted. The outcome's receipt is
+ * left in *outcome. */
 static enum kfit_status finals(struct tuner *t, struct population *pop, const struct kfit_record *incumbent,
                                struct kfit_receipt *outcome, int *winner, struct kfit_error *err)
 {
     bool *judged = calloc(pop->count + 1, sizeof *judged);
-    enum kfit_status s = judged ? time_leaders_again(t, pop, err) : kfit_fail(err, KFIT_E_NOMEM, "search: out of memory");
+    enum kfit_status s =
+        judged ? time_leaders_again(t, pop, err) : kfit_fail(err, KFIT_E_NOMEM, "search: out of memory");
     unsigned n = 0;
     *winner = -1;
     while (s == KFIT_OK && n < FINALISTS && *winner < 0 && !(n && tuner_stopped(t))) {
@@ -236,9 +244,14 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
     struct neighbours near = {.t = t, .key = &target->key};
     archive_each_winner(t->p, note_neighbour, &near, NULL);
     struct population pop = {
-        .key = &target->key, .candidates = t->candidates, .candidate_count = t->candidate_count,
-        .limits = &t->limits, .transplants = near.found, .transplant_count = near.count,
-        .rng = t->seed ^ kfit_key_hash(&target->key), .best = -1,
+        .key = &target->key,
+        .candidates = t->candidates,
+        .candidate_count = t->candidate_count,
+        .limits = &t->limits,
+        .transplants = near.found,
+        .transplant_count = near.count,
+        .rng = t->seed ^ kfit_key_hash(&target->key),
+        .best = -1,
     };
     report(t, KFIT_TUNE_TARGET, index, 0, budget, NULL, NULL);
     unsigned evaluations = t->result->evaluations;
@@ -261,8 +274,8 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
         s = KFIT_OK;
     } else if (s == KFIT_OK) {
         bool won = winner >= 0, keeps = staged && incumbent.kind == KFIT_RECORD_WINNER;
-        /* "Keep the generic" is a finding only where timing said so; noise, or a winner that did not repeat, is none,
-         * and the next campaign tries again. A present winner stays unless it was beaten. */
+        /* "Keep the generic" is a finding only where timing said so; noise, or a winner that did not repeat,
+         * is none, and the next campaign tries again. A present winner stays unless it was beaten. */
         bool finding = won || outcome.code == KFIT_CODE_SLOW_TIE || outcome.code == KFIT_CODE_SLOW_BEHIND;
         if (won || (finding && !keeps)) {
             const struct individual *in = won ? &pop.all[winner] : NULL;
@@ -271,8 +284,8 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
             for (unsigned i = 0; i < pop.count; i++)
                 if (!memcmp(pop.all[i].digest, outcome.digest, sizeof outcome.digest))
                     source = kfit_candidate_source(pop.candidates[pop.all[i].candidate], &bytes);
-            s = archive_stage(t->p, &outcome, won ? in->built.image : NULL, won ? in->built.image_bytes : 0, source,
-                              bytes, err);
+            s = archive_stage(t->p, &outcome, won ? in->built.image : NULL, won ? in->built.image_bytes : 0,
+                              source, bytes, err);
         }
         *(won || keeps ? &t->result->promoted : &t->result->kept) += 1;
         report(t, KFIT_TUNE_DONE, index, pop.count, budget, &outcome, &outcome);
@@ -303,9 +316,9 @@ enum kfit_status kfit_tune(const struct kfit_tune_params *params, struct kfit_tu
     return s;
 }
 
-enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kfit_key *key, const char *source,
-                           size_t bytes, const struct kfit_choice *choice, struct kfit_receipt *receipt,
-                           struct kfit_error *err)
+enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kfit_key *key,
+                           const char *source, size_t bytes, const struct kfit_choice *choice,
+                           struct kfit_receipt *receipt, struct kfit_error *err)
 {
     struct tuner t;
     struct kfit_tune_result result;

@@ -27,7 +27,8 @@ enum kfit_status kfit_cuda_load(const struct kfit_cuda **out, struct kfit_error 
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *p = dlsym(lib, symbols[i].symbol);
         if (!p)
-            return kfit_fail(err, KFIT_E_UNSUPPORTED, "cuda: the driver lacks %s; kfit needs driver 560 (CUDA 12.6) or newer",
+            return kfit_fail(err, KFIT_E_UNSUPPORTED,
+                             "cuda: the driver lacks %s; kfit needs driver 560 (CUDA 12.6) or newer",
                              symbols[i].symbol);
         *(void **)((char *)&table + symbols[i].offset) = p;
     }
@@ -36,7 +37,8 @@ enum kfit_status kfit_cuda_load(const struct kfit_cuda **out, struct kfit_error 
     return KFIT_OK;
 }
 
-enum kfit_status kfit_cuda_fail(const struct kfit_cuda *cu, kfit_cu_result r, const char *what, struct kfit_error *err)
+enum kfit_status kfit_cuda_fail(const struct kfit_cuda *cu, kfit_cu_result r, const char *what,
+                                struct kfit_error *err)
 {
     const char *name = NULL, *text = NULL;
     cu->error_name(r, &name);

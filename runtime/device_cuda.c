@@ -1,7 +1,7 @@
 /* An NVIDIA GPU as a device: cubins through the library API, plans of up to four launches.
  *
- * Works on the primary context of device 0 as CUDA_VISIBLE_DEVICES orders them, made current on the calling thread by
- * probe. Everything is opened at run time; nothing here needs CUDA headers. */
+ * Works on the primary context of device 0 as CUDA_VISIBLE_DEVICES orders them, made current on the calling
+ * thread by probe. Everything is opened at run time; nothing here needs CUDA headers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,8 @@ static enum kfit_status probe(struct kfit_error *err)
     int count = 0;
     TRY(device_count(&count));
     if (!count)
-        return kfit_fail(err, KFIT_E_UNSUPPORTED, "cuda: the driver is here, but no GPU is visible (see CUDA_VISIBLE_DEVICES)");
+        return kfit_fail(err, KFIT_E_UNSUPPORTED,
+                         "cuda: the driver is here, but no GPU is visible (see CUDA_VISIBLE_DEVICES)");
     TRY(device_get(&device, 0));
     TRY(context_retain(&context, device));
     TRY(context_set(context));
@@ -70,7 +71,8 @@ static enum kfit_status describe(struct kfit_device_info *info, struct kfit_erro
     memset(info, 0, sizeof *info);
     TRY(device_name(info->model, sizeof info->model, device));
     TRY(device_memory(&memory, device));
-    int major = attribute(KFIT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR), minor = attribute(KFIT_CU_ATTR_COMPUTE_CAPABILITY_MINOR);
+    int major = attribute(KFIT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR),
+        minor = attribute(KFIT_CU_ATTR_COMPUTE_CAPABILITY_MINOR);
     /* From 9.0 on the exact architecture has a form with an "a": instructions that no other GPU has. */
     snprintf(info->arch, sizeof info->arch, "sm_%d%d%s", major, minor, major >= 9 ? "a" : "");
     info->units = (uint32_t)attribute(KFIT_CU_ATTR_MULTIPROCESSOR_COUNT);
@@ -101,7 +103,8 @@ static enum kfit_status open_set(struct kfit_modules **out, struct kfit_error *e
     return KFIT_OK;
 }
 
-static enum kfit_status resolve(struct loaded *l, unsigned i, const struct kfit_launch *launch, struct kfit_error *err)
+static enum kfit_status resolve(struct loaded *l, unsigned i, const struct kfit_launch *launch,
+                                struct kfit_error *err)
 {
     kfit_cu_kernel kernel;
     struct kfit_cu_launch_config *c = &l->config[i];
@@ -111,7 +114,7 @@ static enum kfit_status resolve(struct loaded *l, unsigned i, const struct kfit_
     memcpy(c->block, launch->block, sizeof c->block);
     c->smem_bytes = launch->smem_bytes;
     c->attrs = l->attr[i];
-    if (launch->smem_bytes) /* above 48 KB a kernel must ask; asking for more than there is fails here, not later */
+    if (launch->smem_bytes) /* above 48 KB a kernel must ask; more than there is fails here, not later */
         TRY(function_set(l->function[i], KFIT_CU_FUNC_MAX_DYNAMIC_SHARED, (int)launch->smem_bytes));
     unsigned cluster = launch->cluster[0] * launch->cluster[1] * launch->cluster[2];
     if (cluster > 1) {
@@ -150,7 +153,8 @@ static enum kfit_status add(struct kfit_modules *m, const struct kfit_image *ima
     l->launches = plan->launch_count;
     l->workspace_bytes = plan->workspace_bytes;
     l->workspace_init = plan->workspace_init;
-    enum kfit_status s = check(cu->library_load(&l->library, image->data, NULL, NULL, 0, NULL, NULL, 0), "cuLibraryLoadData", err);
+    enum kfit_status s = check(cu->library_load(&l->library, image->data, NULL, NULL, 0, NULL, NULL, 0),
+                               "cuLibraryLoadData", err);
     if (s != KFIT_OK) {
         free(l);
         return s;
@@ -170,13 +174,15 @@ static enum kfit_status seal(struct kfit_modules *m, struct kfit_kernel *kernels
 {
     (void)err;
     for (size_t i = 0; i < m->count; i++)
-        kernels[i] = (struct kfit_kernel){.entry = m->item[i], .workspace_bytes = m->item[i]->workspace_bytes,
-                                          .workspace_init = m->item[i]->workspace_init, .nargs = m->item[i]->nargs};
+        kernels[i] = (struct kfit_kernel){.entry = m->item[i],
+                                          .workspace_bytes = m->item[i]->workspace_bytes,
+                                          .workspace_init = m->item[i]->workspace_init,
+                                          .nargs = m->item[i]->nargs};
     return KFIT_OK;
 }
 
-static enum kfit_status load(const struct kfit_image *images, size_t n, unsigned nargs, struct kfit_modules **out,
-                             struct kfit_kernel *kernels, struct kfit_error *err)
+static enum kfit_status load(const struct kfit_image *images, size_t n, unsigned nargs,
+                             struct kfit_modules **out, struct kfit_kernel *kernels, struct kfit_error *err)
 {
     struct kfit_modules *m;
     enum kfit_status s = open_set(&m, err);

@@ -77,8 +77,8 @@ static enum kfit_status describe(struct kfit_device_info *info, struct kfit_erro
     return KFIT_OK;
 }
 
-static enum kfit_status load(const struct kfit_image *images, size_t n, unsigned nargs, struct kfit_modules **out,
-                             struct kfit_kernel *kernels, struct kfit_error *err)
+static enum kfit_status load(const struct kfit_image *images, size_t n, unsigned nargs,
+                             struct kfit_modules **out, struct kfit_kernel *kernels, struct kfit_error *err)
 {
     struct kfit_modules *m;
     enum kfit_status s = kfit_image_set_open(&m, err);

@@ -81,8 +81,8 @@ void kfit_env_host(struct kfit_env *env, int blas_threads, const char *blas, con
     hash(env);
 }
 
-void kfit_env_cuda(struct kfit_env *env, const char *arch, const char *model, unsigned units, const char *driver,
-                   const char *blas, const char *compiler)
+void kfit_env_cuda(struct kfit_env *env, const char *arch, const char *model, unsigned units,
+                   const char *driver, const char *blas, const char *compiler)
 {
     char count[16];
     snprintf(count, sizeof count, "%u", units);

@@ -66,8 +66,9 @@ enum kfit_status kfit_image_set_open(struct kfit_modules **out, struct kfit_erro
     if (m->fd < 0 && errno == EINVAL)
         m->fd = memfd_create("kfit-images", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (!m->kernels || !m->stage || m->fd < 0) {
-        enum kfit_status s = m->fd < 0 ? kfit_fail(err, KFIT_E_UNSUPPORTED, "host images: memfd_create: %s", strerror(errno))
-                                       : kfit_fail(err, KFIT_E_NOMEM, "host images: no memory");
+        enum kfit_status s =
+            m->fd < 0 ? kfit_fail(err, KFIT_E_UNSUPPORTED, "host images: memfd_create: %s", strerror(errno))
+                      : kfit_fail(err, KFIT_E_NOMEM, "host images: no memory");
         kfit_image_set_close(m);
         return s;
     }
@@ -78,12 +79,13 @@ enum kfit_status kfit_image_set_open(struct kfit_modules **out, struct kfit_erro
 static enum kfit_status flush(struct kfit_modules *m, struct kfit_error *err)
 {
     if (!kfit_file_size_allowed(m->bytes))
-        return kfit_fail(err, KFIT_E_IO, "host images: %zu bytes are more than this process may write (ulimit -f)",
-                         m->bytes);
+        return kfit_fail(err, KFIT_E_IO,
+                         "host images: %zu bytes are more than this process may write (ulimit -f)", m->bytes);
     for (size_t done = 0; done < m->staged;) {
         ssize_t n = write(m->fd, m->stage + done, m->staged - done);
         if (n < 0 && errno != EINTR)
-            return kfit_fail(err, KFIT_E_IO, "host images: cannot write %zu bytes: %s", m->bytes, strerror(errno));
+            return kfit_fail(err, KFIT_E_IO, "host images: cannot write %zu bytes: %s", m->bytes,
+                             strerror(errno));
         done += n > 0 ? (size_t)n : 0;
     }
     m->staged = 0;
@@ -139,7 +141,8 @@ enum kfit_status kfit_image_set_add(struct kfit_modules *m, const struct kfit_im
     return put(m, image->data, image->bytes, err);
 }
 
-enum kfit_status kfit_image_set_seal(struct kfit_modules *m, struct kfit_kernel *kernels, struct kfit_error *err)
+enum kfit_status kfit_image_set_seal(struct kfit_modules *m, struct kfit_kernel *kernels,
+                                     struct kfit_error *err)
 {
     enum kfit_status s = m->base ? kfit_fail(err, KFIT_E_ARG, "host images: sealed already") : flush(m, err);
     if (s != KFIT_OK || !m->count)
@@ -148,9 +151,10 @@ enum kfit_status kfit_image_set_seal(struct kfit_modules *m, struct kfit_kernel 
         return kfit_fail(err, KFIT_E_UNSUPPORTED, "host images: cannot seal: %s", strerror(errno));
     void *p = mmap(NULL, m->bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE, m->fd, 0);
     if (p == MAP_FAILED)
-        return kfit_fail(err, KFIT_E_UNSUPPORTED,
-                         "host images: cannot map memory as executable: %s; a security policy forbids it here",
-                         strerror(errno));
+        return kfit_fail(
+            err, KFIT_E_UNSUPPORTED,
+            "host images: cannot map memory as executable: %s; a security policy forbids it here",
+            strerror(errno));
     m->base = p;
     for (size_t i = 0; i < m->count; i++) {
         kernels[i] = m->kernels[i];

@@ -63,7 +63,8 @@ enum kfit_status kfit_key_parse(const char *text, union kfit_key *key, struct kf
     size_t len = strcspn(text, "/");
     const struct kfit_op *op = kfit_op_by_name(text, len);
     if (!op)
-        return kfit_fail(err, KFIT_E_FORMAT, "key: unknown op \"%.*s\"; a key starts with an op name, as in gemm/f32,...",
+        return kfit_fail(err, KFIT_E_FORMAT,
+                         "key: unknown op \"%.*s\"; a key starts with an op name, as in gemm/f32,...",
                          (int)(len < 40 ? len : 40), text);
     enum kfit_status s = op->parse(text, key, err);
     if (s != KFIT_OK)
@@ -74,6 +75,7 @@ enum kfit_status kfit_key_parse(const char *text, union kfit_key *key, struct kf
     /* One text per key: what we would write must be what was given. */
     char canonical[KFIT_KEY_TEXT_MAX];
     if (!kfit_key_format(key, canonical, sizeof canonical) || strcmp(canonical, text))
-        return kfit_fail(err, KFIT_E_FORMAT, "key: \"%.200s\" is not canonical; expected \"%.200s\"", text, canonical);
+        return kfit_fail(err, KFIT_E_FORMAT, "key: \"%.200s\" is not canonical; expected \"%.200s\"", text,
+                         canonical);
     return KFIT_OK;
 }

@@ -18,21 +18,22 @@ static enum kfit_status check(const union kfit_key *key, struct kfit_error *err)
     const struct kfit_gemm_key *g = &key->gemm;
     bool batched = g->len == KFIT_GEMM_KEY_BATCHED_BYTES;
     if (!batched && g->len != KFIT_GEMM_KEY_BYTES)
-        return kfit_fail(err, KFIT_E_FORMAT, "gemm key: length %u, expected %u or %u", g->len, KFIT_GEMM_KEY_BYTES,
-                         KFIT_GEMM_KEY_BATCHED_BYTES);
+        return kfit_fail(err, KFIT_E_FORMAT, "gemm key: length %u, expected %u or %u", g->len,
+                         KFIT_GEMM_KEY_BYTES, KFIT_GEMM_KEY_BATCHED_BYTES);
     if (!kfit_dtype_bytes(g->type_a) || !kfit_dtype_bytes(g->type_b) || !kfit_dtype_bytes(g->type_c) ||
         !kfit_dtype_bytes(g->type_acc))
         return kfit_fail(err, KFIT_E_FORMAT, "gemm key: unknown data type");
-    if (g->ta > 1 || g->tb > 1 || g->alpha > KFIT_SCALAR_OTHER || g->beta > KFIT_SCALAR_OTHER || g->epi || g->scale ||
-        g->math || g->zero[0] || g->zero[1])
+    if (g->ta > 1 || g->tb > 1 || g->alpha > KFIT_SCALAR_OTHER || g->beta > KFIT_SCALAR_OTHER || g->epi ||
+        g->scale || g->math || g->zero[0] || g->zero[1])
         return kfit_fail(err, KFIT_E_FORMAT, "gemm key: unknown flag");
     if (!g->align || g->align > 16 || (g->align & (g->align - 1)))
         return kfit_fail(err, KFIT_E_FORMAT, "gemm key: align=%u is not 1, 2, 4, 8 or 16", g->align);
     if (g->m < 1 || g->n < 1 || g->k < 1)
-        return kfit_fail(err, KFIT_E_FORMAT, "gemm key: m=%d,n=%d,k=%d; all must be at least 1", g->m, g->n, g->k);
+        return kfit_fail(err, KFIT_E_FORMAT, "gemm key: m=%d,n=%d,k=%d; all must be at least 1", g->m, g->n,
+                         g->k);
     if (g->lda < (g->ta ? g->m : g->k) || g->ldb < (g->tb ? g->k : g->n) || g->ldc < g->n)
-        return kfit_fail(err, KFIT_E_FORMAT, "gemm key: lda=%d,ldb=%d,ldc=%d shorter than a row", g->lda, g->ldb,
-                         g->ldc);
+        return kfit_fail(err, KFIT_E_FORMAT, "gemm key: lda=%d,ldb=%d,ldc=%d shorter than a row", g->lda,
+                         g->ldb, g->ldc);
     if (!tensor_fits(g->ta ? g->k : g->m, g->lda, 8) || !tensor_fits(g->tb ? g->n : g->k, g->ldb, 8) ||
         !tensor_fits(g->m, g->ldc, 8))
         return kfit_fail(err, KFIT_E_FORMAT, "gemm key: larger than an address space");
@@ -48,13 +49,14 @@ static const char *const scalar_text[] = {"0", "1", "other"};
 static size_t format(const union kfit_key *key, char *buf, size_t size)
 {
     const struct kfit_gemm_key *g = &key->gemm;
-    int n = snprintf(buf, size, "gemm/%s,%s,%s/acc=%s/m=%d,n=%d,k=%d/%c%c/lda=%d,ldb=%d,ldc=%d/alpha=%s,beta=%s/align=%u",
-                     kfit_dtype_name(g->type_a), kfit_dtype_name(g->type_b), kfit_dtype_name(g->type_c),
-                     kfit_dtype_name(g->type_acc), g->m, g->n, g->k, g->ta ? 't' : 'n', g->tb ? 't' : 'n', g->lda,
-                     g->ldb, g->ldc, scalar_text[g->alpha], scalar_text[g->beta], g->align);
+    int n = snprintf(
+        buf, size, "gemm/%s,%s,%s/acc=%s/m=%d,n=%d,k=%d/%c%c/lda=%d,ldb=%d,ldc=%d/alpha=%s,beta=%s/align=%u",
+        kfit_dtype_name(g->type_a), kfit_dtype_name(g->type_b), kfit_dtype_name(g->type_c),
+        kfit_dtype_name(g->type_acc), g->m, g->n, g->k, g->ta ? 't' : 'n', g->tb ? 't' : 'n', g->lda, g->ldb,
+        g->ldc, scalar_text[g->alpha], scalar_text[g->beta], g->align);
     if (g->len == KFIT_GEMM_KEY_BATCHED_BYTES && n > 0 && (size_t)n < size)
-        n += snprintf(buf + n, size - (size_t)n, "/batch=%d,sa=%" PRId64 ",sb=%" PRId64 ",sc=%" PRId64, g->batch, g->sa,
-                      g->sb, g->sc);
+        n += snprintf(buf + n, size - (size_t)n, "/batch=%d,sa=%" PRId64 ",sb=%" PRId64 ",sc=%" PRId64,
+                      g->batch, g->sa, g->sb, g->sc);
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -83,7 +85,8 @@ static uint64_t eat_number(struct reader *r, const char *literal, uint64_t max)
     return v;
 }
 
-static uint8_t eat_word(struct reader *r, const char *literal, const char *const *words, unsigned first, unsigned end)
+static uint8_t eat_word(struct reader *r, const char *literal, const char *const *words, unsigned first,
+                        unsigned end)
 {
     eat(r, literal);
     if (r->wanted)
@@ -157,8 +160,10 @@ static void tensor(const union kfit_key *key, unsigned i, struct kfit_tensor *t)
     const struct kfit_gemm_key *g = &key->gemm;
     bool batched = batch_of(g) > 1;
     const struct kfit_tensor all[3] = {
-        {KFIT_IN, g->type_a, batch_of(g), g->ta ? g->k : g->m, g->ta ? g->m : g->k, g->lda, batched ? g->sa : 0},
-        {KFIT_IN, g->type_b, batch_of(g), g->tb ? g->n : g->k, g->tb ? g->k : g->n, g->ldb, batched ? g->sb : 0},
+        {KFIT_IN, g->type_a, batch_of(g), g->ta ? g->k : g->m, g->ta ? g->m : g->k, g->lda,
+         batched ? g->sa : 0},
+        {KFIT_IN, g->type_b, batch_of(g), g->tb ? g->n : g->k, g->tb ? g->k : g->n, g->ldb,
+         batched ? g->sb : 0},
         {g->beta == KFIT_SCALAR_ZERO ? KFIT_OUT : KFIT_INOUT, g->type_c, batch_of(g), g->m, g->n, g->ldc,
          batched ? g->sc : 0},
     };
@@ -169,11 +174,25 @@ static unsigned dims(const union kfit_key *key, struct kfit_dim out[KFIT_DIMS_MA
 {
     const struct kfit_gemm_key *g = &key->gemm;
     const struct kfit_dim all[] = {
-        {"M", g->m},       {"N", g->n},     {"K", g->k},     {"LDA", g->lda},      {"LDB", g->ldb},
-        {"LDC", g->ldc},   {"TA", g->ta},   {"TB", g->tb},   {"BETA", g->beta},    {"ALIGN", g->align},
-        {"BATCH", batch_of(g)},             {"SA", g->sa},   {"SB", g->sb},        {"SC", g->sc},
-        {"BYTES_A", kfit_dtype_bytes(g->type_a)},            {"BYTES_C", kfit_dtype_bytes(g->type_c)},
-        {"TYPE_A", g->type_a},              {"TYPE_B", g->type_b},              {"TYPE_C", g->type_c},
+        {"M", g->m},
+        {"N", g->n},
+        {"K", g->k},
+        {"LDA", g->lda},
+        {"LDB", g->ldb},
+        {"LDC", g->ldc},
+        {"TA", g->ta},
+        {"TB", g->tb},
+        {"BETA", g->beta},
+        {"ALIGN", g->align},
+        {"BATCH", batch_of(g)},
+        {"SA", g->sa},
+        {"SB", g->sb},
+        {"SC", g->sc},
+        {"BYTES_A", kfit_dtype_bytes(g->type_a)},
+        {"BYTES_C", kfit_dtype_bytes(g->type_c)},
+        {"TYPE_A", g->type_a},
+        {"TYPE_B", g->type_b},
+        {"TYPE_C", g->type_c},
     };
     unsigned n = sizeof all / sizeof *all;
     memcpy(out, all, sizeof all);
@@ -220,14 +239,16 @@ static void reference(const union kfit_key *key, const void *const args[], doubl
         for (int64_t i = 0; i < g->m; i++) {
             double *r = ref + (s * g->m + i) * g->n, *w = mag + (s * g->m + i) * g->n;
             for (int64_t j = 0; j < g->n; j++) {
-                double old = c.dir == KFIT_INOUT ? load(args[2], c.type, s * c.batch_stride + i * c.ld + j) : 0;
+                double old =
+                    c.dir == KFIT_INOUT ? load(args[2], c.type, s * c.batch_stride + i * c.ld + j) : 0;
                 r[j] = old;
                 w[j] = old < 0 ? -old : old;
             }
             for (int64_t p = 0; g->alpha != KFIT_SCALAR_ZERO && p < g->k; p++) {
                 double x = load(args[0], a.type, s * a.batch_stride + (g->ta ? p * a.ld + i : i * a.ld + p));
                 for (int64_t j = 0; j < g->n; j++) {
-                    double y = x * load(args[1], b.type, s * b.batch_stride + (g->tb ? j * b.ld + p : p * b.ld + j));
+                    double y =
+                        x * load(args[1], b.type, s * b.batch_stride + (g->tb ? j * b.ld + p : p * b.ld + j));
                     r[j] += y;
                     w[j] += y < 0 ? -y : y;
                 }

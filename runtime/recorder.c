@@ -47,21 +47,23 @@ static enum kfit_status open_dir(const char *path, int *out, struct kfit_error *
 {
     struct stat st;
     if (mkdir(path, 0700) && errno != EEXIST)
-        return kfit_fail(err, KFIT_E_IO, "trace: cannot make directory %s: %s; make it, or set KFIT_TRACE", path,
-                         strerror(errno));
+        return kfit_fail(err, KFIT_E_IO, "trace: cannot make directory %s: %s; make it, or set KFIT_TRACE",
+                         path, strerror(errno));
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return kfit_fail(err, KFIT_E_IO, "trace: cannot open directory %s: %s; it must be a directory, not a link",
-                         path, strerror(errno));
+        return kfit_fail(err, KFIT_E_IO,
+                         "trace: cannot open directory %s: %s; it must be a directory, not a link", path,
+                         strerror(errno));
     if (fstat(fd, &st) || st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH))) {
         close(fd);
-        return kfit_fail(err, KFIT_E_PERM, "trace: directory %s must belong to uid %u and be writable by no one else",
-                         path, (unsigned)geteuid());
+        return kfit_fail(err, KFIT_E_PERM,
+                         "trace: directory %s must belong to uid %u and be writable by no one else", path,
+                         (unsigned)geteuid());
     }
     if (count_entries(fd, KFIT_TRACE_FILES_MAX) >= KFIT_TRACE_FILES_MAX) {
         close(fd);
-        return kfit_fail(err, KFIT_E_FULL, "trace: %s holds %u files already; merge and remove old traces", path,
-                         KFIT_TRACE_FILES_MAX);
+        return kfit_fail(err, KFIT_E_FULL, "trace: %s holds %u files already; merge and remove old traces",
+                         path, KFIT_TRACE_FILES_MAX);
     }
     *out = fd;
     return KFIT_OK;
@@ -74,7 +76,8 @@ static enum kfit_status make_file(struct kfit_recorder *r, const char *dir, cons
     char name[128];
     int dirfd = -1, fd = -1, e;
     if (!kfit_file_size_allowed(r->bytes))
-        return kfit_fail(err, KFIT_E_IO, "trace: %zu bytes are more than this process may write (ulimit -f)", r->bytes);
+        return kfit_fail(err, KFIT_E_IO, "trace: %zu bytes are more than this process may write (ulimit -f)",
+                         r->bytes);
     enum kfit_status s = open_dir(dir, &dirfd, err);
     if (s != KFIT_OK)
         return s;
@@ -83,8 +86,8 @@ static enum kfit_status make_file(struct kfit_recorder *r, const char *dir, cons
         char again[8] = "";
         if (i)
             snprintf(again, sizeof again, ".%d", i);
-        snprintf(name, sizeof name, "%s-%llu-%d-%llu%s.kft", boot[0] ? boot : "unknown", (unsigned long long)ns,
-                 (int)getpid(), (unsigned long long)ticks, again);
+        snprintf(name, sizeof name, "%s-%llu-%d-%llu%s.kft", boot[0] ? boot : "unknown",
+                 (unsigned long long)ns, (int)getpid(), (unsigned long long)ticks, again);
         fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0 && errno != EEXIST)
             break;
@@ -133,7 +136,8 @@ enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct k
     if (slots > KFIT_TRACE_SLOTS_MAX || (slots & (slots - 1)) || slots < 8)
         return kfit_fail(err, KFIT_E_ARG, "trace: %u slots, expected a power of two from 8 to %u", slots,
                          KFIT_TRACE_SLOTS_MAX);
-    struct kfit_recorder *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct kfit_recorder *r =
+        mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (r == MAP_FAILED)
         return kfit_fail(err, KFIT_E_NOMEM, "trace: no memory for a recorder");
     r->bytes = sizeof(struct kfit_trace_header) + (size_t)slots * sizeof(struct kfit_trace_slot);
@@ -148,7 +152,8 @@ enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct k
     if (params->dir)
         s = make_file(r, params->dir, boot, ns, ticks, &map, err);
     if (!map) {
-        map = mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        map =
+            mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (map == MAP_FAILED) {
             munmap(r, sizeof *r);
             return kfit_fail(err, KFIT_E_NOMEM, "trace: no memory for %u slots", slots);
@@ -191,8 +196,8 @@ void kfit_recorder_destroy(struct kfit_recorder *r)
 void kfit_recorder_abandon(struct kfit_recorder *r)
 {
     if (r)
-        mmap(r->header, r->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-             0);
+        mmap(r->header, r->bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 struct kfit_trace_header *kfit_recorder_header(struct kfit_recorder *r)
@@ -218,7 +223,8 @@ struct kfit_trace_slot *kfit_recorder_slot(struct kfit_recorder *r, const union 
                 __atomic_fetch_sub(&r->header->slots_used, 1, __ATOMIC_RELAXED);
                 return NULL;
             }
-            if (__atomic_compare_exchange_n(&s->hash, &seen, hash, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            if (__atomic_compare_exchange_n(&s->hash, &seen, hash, false, __ATOMIC_ACQ_REL,
+                                            __ATOMIC_ACQUIRE)) {
                 __atomic_store_n(&s->state, KFIT_SLOT_CLAIMED, __ATOMIC_RELAXED);
                 memcpy(s->key.bytes, key->bytes, key->h.len);
                 __atomic_store_n(&s->state, KFIT_SLOT_READY, __ATOMIC_RELEASE);

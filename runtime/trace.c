@@ -55,8 +55,8 @@ static enum kfit_status open_trace(const char *path, int flags, int *out, struct
     enum kfit_status s;
     int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* NONBLOCK: a pipe must not hang us */
     if (fd < 0)
-        return kfit_fail(err, errno == ENOENT ? KFIT_E_NOTFOUND : KFIT_E_IO, "trace: cannot open %s: %s", path,
-                         strerror(errno));
+        return kfit_fail(err, errno == ENOENT ? KFIT_E_NOTFOUND : KFIT_E_IO, "trace: cannot open %s: %s",
+                         path, strerror(errno));
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
         s = kfit_fail(err, KFIT_E_FORMAT, "trace: %s is not a regular file", path);
         goto fail;
@@ -67,7 +67,8 @@ static enum kfit_status open_trace(const char *path, int flags, int *out, struct
         goto fail;
     }
     if (memcmp(h->magic, KFIT_TRACE_MAGIC, sizeof h->magic)) {
-        s = kfit_fail(err, KFIT_E_FORMAT, "trace: %s is not a kfit trace, or its process died while making it", path);
+        s = kfit_fail(err, KFIT_E_FORMAT,
+                      "trace: %s is not a kfit trace, or its process died while making it", path);
         goto fail;
     }
     if (h->version != KFIT_TRACE_VERSION) {
@@ -83,8 +84,9 @@ static enum kfit_status open_trace(const char *path, int flags, int *out, struct
         goto fail;
     }
     if (h->file_bytes != (uint64_t)st.st_size) {
-        s = kfit_fail(err, KFIT_E_FORMAT, "trace: %s has %lld bytes, its header says %llu: truncated or appended to",
-                      path, (long long)st.st_size, (unsigned long long)h->file_bytes);
+        s = kfit_fail(err, KFIT_E_FORMAT,
+                      "trace: %s has %lld bytes, its header says %llu: truncated or appended to", path,
+                      (long long)st.st_size, (unsigned long long)h->file_bytes);
         goto fail;
     }
     tame(h);
@@ -201,7 +203,8 @@ static void add_sat(uint64_t *sum, uint64_t v)
 static uint32_t note_generic(struct kfit_trace_header *h, const struct kfit_generic *g)
 {
     uint32_t i = 0;
-    while (i < h->generic_count && (strcmp(h->generics[i].path, g->path) || strcmp(h->generics[i].naming, g->naming)))
+    while (i < h->generic_count &&
+           (strcmp(h->generics[i].path, g->path) || strcmp(h->generics[i].naming, g->naming)))
         i++;
     if (i == KFIT_TRACE_GENERICS)
         return i - 1;
@@ -268,8 +271,8 @@ static struct kfit_trace_slot *merge_find(struct kfit_trace *t, struct merge_tab
     return fresh;
 }
 
-enum kfit_status kfit_trace_merge(const struct kfit_trace *const *in, size_t n, bool force, struct kfit_trace **out,
-                                  struct kfit_error *err)
+enum kfit_status kfit_trace_merge(const struct kfit_trace *const *in, size_t n, bool force,
+                                  struct kfit_trace **out, struct kfit_error *err)
 {
     *out = NULL;
     if (!n)
@@ -279,7 +282,8 @@ enum kfit_status kfit_trace_merge(const struct kfit_trace *const *in, size_t n, 
         const struct kfit_trace_header *a = &in[0]->header, *b = &in[i]->header;
         bool hard = strcmp(a->env.hard, b->env.hard);
         if (!force && (hard || strcmp(a->env.soft, b->env.soft)))
-            return kfit_fail(err, KFIT_E_ENV, "trace merge: traces 1 and %zu (pid %d, %s) differ: \"%.150s\" and \"%.150s\"",
+            return kfit_fail(err, KFIT_E_ENV,
+                             "trace merge: traces 1 and %zu (pid %d, %s) differ: \"%.150s\" and \"%.150s\"",
                              i + 1, b->pid, b->program, hard ? a->env.hard : a->env.soft,
                              hard ? b->env.hard : b->env.soft);
         total += in[i]->count;

@@ -4,9 +4,9 @@
  *     static const struct kfit_test tests[] = {TEST(parses_what_it_prints), ...};
  *     TEST_MAIN(tests)
  *
- * Run with case names as arguments to run only those, with -l to list them. Exit status: 0 all passed, 1 any failed,
- * 77 none failed and all skipped. Prints one line per case, TAP-like, then "# N passed, N failed, N skipped".
- * KFIT_TEST_SEED fixes the seed of kfit_test_random; it is printed when a case fails.
+ * Run with case names as arguments to run only those, with -l to list them. Exit status: 0 all passed, 1 any
+ * failed, 77 none failed and all skipped. Prints one line per case, TAP-like, then "# N passed, N failed, N
+ * skipped". KFIT_TEST_SEED fixes the seed of kfit_test_random; it is printed when a case fails.
  */
 #ifndef KFIT_TEST_H
 #define KFIT_TEST_H
@@ -27,8 +27,14 @@ struct kfit_test {
     unsigned timeout_s; /* 0: 120 */
 };
 
-#define TEST(fn) {#fn, fn, 0}
-#define TEST_SLOW(fn, seconds) {#fn, fn, seconds}
+#define TEST(fn)                                                                                             \
+    {                                                                                                        \
+#fn, fn, 0                                                                                           \
+    }
+#define TEST_SLOW(fn, seconds)                                                                               \
+    {                                                                                                        \
+#fn, fn, seconds                                                                                     \
+    }
 
 #define CHECK(cond)                                                                                          \
     do {                                                                                                     \

@@ -16,9 +16,17 @@ struct kfit_env records_env(void)
 void records_fill(struct kfit_record *r, unsigned i, uint8_t *image)
 {
     const int64_t m = 1 + i % 16, n = 16 * (1 + i / 16 % 64), k = 16 * (1 + i / 1024);
-    const struct kfit_gemm_call call = {
-        .type = KFIT_F32, .m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n, .alpha = 1,
-        .a = (void *)64, .b = (void *)64, .c = (void *)64};
+    const struct kfit_gemm_call call = {.type = KFIT_F32,
+                                        .m = m,
+                                        .n = n,
+                                        .k = k,
+                                        .lda = k,
+                                        .ldb = n,
+                                        .ldc = n,
+                                        .alpha = 1,
+                                        .a = (void *)64,
+                                        .b = (void *)64,
+                                        .c = (void *)64};
     const struct kfit_env env = records_env();
     const void *args[3];
     memset(r, 0, sizeof *r);

@@ -5,7 +5,7 @@
 
 #include "kfit/cuda.h"
 
-#define SAME_SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), #ours)
+#define SAME_SIZE(ours, theirs)     _Static_assert(sizeof(ours) == sizeof(theirs), #ours)
 #define SAME_AT(ours, a, theirs, b) _Static_assert(offsetof(ours, a) == offsetof(theirs, b), #ours "." #a)
 
 SAME_SIZE(kfit_cu_result, CUresult);
@@ -55,17 +55,22 @@ SAME(1, CU_MEM_ALLOCATION_TYPE_PINNED);
 SAME(3, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
 /* The header's macros turn each base name into the versioned symbol it declares; ours must be that symbol. */
-#define TEXT(x) TEXT_(x)
+#define TEXT(x)  TEXT_(x)
 #define TEXT_(x) #x
 static const struct {
     const char *ours, *theirs;
 } names[] = {
-    {"cuDeviceGetUuid_v2", TEXT(cuDeviceGetUuid)},         {"cuDeviceTotalMem_v2", TEXT(cuDeviceTotalMem)},
+    {"cuDeviceGetUuid_v2", TEXT(cuDeviceGetUuid)},
+    {"cuDeviceTotalMem_v2", TEXT(cuDeviceTotalMem)},
     {"cuDevicePrimaryCtxRelease_v2", TEXT(cuDevicePrimaryCtxRelease)},
-    {"cuMemGetInfo_v2", TEXT(cuMemGetInfo)},               {"cuMemAlloc_v2", TEXT(cuMemAlloc)},
-    {"cuMemFree_v2", TEXT(cuMemFree)},                     {"cuMemcpyHtoDAsync_v2", TEXT(cuMemcpyHtoDAsync)},
-    {"cuMemcpyDtoHAsync_v2", TEXT(cuMemcpyDtoHAsync)},     {"cuMemcpyDtoDAsync_v2", TEXT(cuMemcpyDtoDAsync)},
-    {"cuStreamDestroy_v2", TEXT(cuStreamDestroy)},         {"cuStreamBeginCapture_v2", TEXT(cuStreamBeginCapture)},
+    {"cuMemGetInfo_v2", TEXT(cuMemGetInfo)},
+    {"cuMemAlloc_v2", TEXT(cuMemAlloc)},
+    {"cuMemFree_v2", TEXT(cuMemFree)},
+    {"cuMemcpyHtoDAsync_v2", TEXT(cuMemcpyHtoDAsync)},
+    {"cuMemcpyDtoHAsync_v2", TEXT(cuMemcpyDtoHAsync)},
+    {"cuMemcpyDtoDAsync_v2", TEXT(cuMemcpyDtoDAsync)},
+    {"cuStreamDestroy_v2", TEXT(cuStreamDestroy)},
+    {"cuStreamBeginCapture_v2", TEXT(cuStreamBeginCapture)},
     {"cuEventDestroy_v2", TEXT(cuEventDestroy)},
 };
 

@@ -19,8 +19,11 @@ static const unsigned char store_ws[] = {0xb8, 7, 0, 0, 0, 0x89, 0x01, 0xc3};
 static struct kfit_plan plan_at(uint64_t offset)
 {
     return (struct kfit_plan){.launch_count = 1,
-                              .launches = {{.entry = "kfit_test", .entry_offset = offset, .grid = {1, 1, 1},
-                                            .block = {1, 1, 1}, .cluster = {1, 1, 1}}}};
+                              .launches = {{.entry = "kfit_test",
+                                            .entry_offset = offset,
+                                            .grid = {1, 1, 1},
+                                            .block = {1, 1, 1},
+                                            .cluster = {1, 1, 1}}}};
 }
 
 static uint32_t run(const struct kfit_kernel *k, void *workspace)
@@ -77,7 +80,8 @@ static void images_are_neither_writable_nor_resized(void)
     CHECK_INT(run(&k, NULL), 0);
 
     /* nor through the file behind the mapping, which only root can reach */
-    char *maps = kfit_test_read("/proc/self/maps", NULL), *line = strstr(maps, "memfd:kfit-images"), path[128];
+    char *maps = kfit_test_read("/proc/self/maps", NULL), *line = strstr(maps, "memfd:kfit-images"),
+         path[128];
     CHECK(line);
     while (line > maps && line[-1] != '\n')
         line--;
@@ -168,8 +172,11 @@ static void describes_this_machine(void)
 }
 
 static const struct kfit_test tests[] = {
-    TEST(many_images_run_each_their_own),     TEST(images_are_neither_writable_nor_resized),
-    TEST(one_at_a_time_and_refusals),         TEST(workspace_is_the_last_argument),
-    TEST(file_size_limit_is_an_error_not_a_signal), TEST(describes_this_machine),
+    TEST(many_images_run_each_their_own),
+    TEST(images_are_neither_writable_nor_resized),
+    TEST(one_at_a_time_and_refusals),
+    TEST(workspace_is_the_last_argument),
+    TEST(file_size_limit_is_an_error_not_a_signal),
+    TEST(describes_this_machine),
 };
 TEST_MAIN(tests)

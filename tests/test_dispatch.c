@@ -22,11 +22,13 @@ static struct kfit_env env;
 /* Real machine code, small enough to write by hand.
  * multiplies: c[0] = a[0] * b[0], the whole of a 1x1x1 gemm:
  *   movss xmm0, [rdi]; mulss xmm0, [rsi]; movss [rdx], xmm0; ret */
-static const unsigned char multiplies[] = {0xf3, 0x0f, 0x10, 0x07, 0xf3, 0x0f, 0x59, 0x06, 0xf3, 0x0f, 0x11, 0x02, 0xc3};
+static const unsigned char multiplies[] = {0xf3, 0x0f, 0x10, 0x07, 0xf3, 0x0f, 0x59,
+                                           0x06, 0xf3, 0x0f, 0x11, 0x02, 0xc3};
 /* uses_workspace: *(float *)workspace += 0 through memory, then the same result:
  *   movss xmm0, [rdi]; movss [rcx], xmm0; movss xmm0, [rcx]; mulss xmm0, [rsi]; movss [rdx], xmm0; ret */
-static const unsigned char uses_workspace[] = {0xf3, 0x0f, 0x10, 0x07, 0xf3, 0x0f, 0x11, 0x01, 0xf3, 0x0f, 0x10,
-                                               0x01, 0xf3, 0x0f, 0x59, 0x06, 0xf3, 0x0f, 0x11, 0x02, 0xc3};
+static const unsigned char uses_workspace[] = {0xf3, 0x0f, 0x10, 0x07, 0xf3, 0x0f, 0x11,
+                                               0x01, 0xf3, 0x0f, 0x10, 0x01, 0xf3, 0x0f,
+                                               0x59, 0x06, 0xf3, 0x0f, 0x11, 0x02, 0xc3};
 
 /* adds_workspace: the same plus *(float *)workspace, which is zero if it was zeroed:
  *   movss xmm0, [rdi]; mulss xmm0, [rsi]; addss xmm0, [rcx]; movss [rdx], xmm0; ret */
@@ -37,8 +39,17 @@ static float one_a[64] __attribute__((aligned(64))), one_b[64] __attribute__((al
 
 static struct kfit_gemm_call call_of(int ldb, float *c)
 {
-    return (struct kfit_gemm_call){.type = KFIT_F32, .m = 1, .n = 1, .k = 1, .lda = 4, .ldb = ldb, .ldc = 4,
-                                   .alpha = 1, .a = one_a, .b = one_b, .c = c};
+    return (struct kfit_gemm_call){.type = KFIT_F32,
+                                   .m = 1,
+                                   .n = 1,
+                                   .k = 1,
+                                   .lda = 4,
+                                   .ldb = ldb,
+                                   .ldc = 4,
+                                   .alpha = 1,
+                                   .a = one_a,
+                                   .b = one_b,
+                                   .c = c};
 }
 
 static union kfit_key key_of(int ldb)
@@ -54,15 +65,27 @@ static union kfit_key key_of(int ldb)
 
 static struct kfit_record record(int ldb, const void *image, size_t bytes, uint64_t workspace, unsigned init)
 {
-    struct kfit_record r = {.key = key_of(ldb), .kind = image ? KFIT_RECORD_WINNER : KFIT_RECORD_NEGATIVE,
-                            .op_version = 1, .env_hard = env.hard_hash, .env_soft = env.soft_hash,
-                            .ns_candidate = 100, .ns_incumbent = 250, .ns_generic = 250,
-                            .ratio = 2.5, .lo = 2.4, .hi = 2.6, .origin = "person:test", .image = image,
+    struct kfit_record r = {.key = key_of(ldb),
+                            .kind = image ? KFIT_RECORD_WINNER : KFIT_RECORD_NEGATIVE,
+                            .op_version = 1,
+                            .env_hard = env.hard_hash,
+                            .env_soft = env.soft_hash,
+                            .ns_candidate = 100,
+                            .ns_incumbent = 250,
+                            .ns_generic = 250,
+                            .ratio = 2.5,
+                            .lo = 2.4,
+                            .hi = 2.6,
+                            .origin = "person:test",
+                            .image = image,
                             .image_bytes = bytes};
     if (image)
-        r.plan = (struct kfit_plan){.workspace_bytes = workspace, .workspace_init = init, .launch_count = 1,
-                                    .launches = {{.entry = "kfit_test", .grid = {1, 1, 1}, .block = {1, 1, 1},
-                                                  .cluster = {1, 1, 1}}}};
+        r.plan = (struct kfit_plan){
+            .workspace_bytes = workspace,
+            .workspace_init = init,
+            .launch_count = 1,
+            .launches = {
+                {.entry = "kfit_test", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}}}};
     return r;
 }
 
@@ -85,7 +108,8 @@ static void publish(const struct kfit_record *r, size_t n)
     CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
 }
 
-/* 4: multiplies; 8: negative; 12: multiplies with a workspace; 16: wants too much workspace; 20: a zeroed one */
+/* 4: multiplies; 8: negative; 12: multiplies with a workspace; 16: wants too much workspace; 20:
+ * a zeroed one */
 static void publish_usual(void)
 {
     struct kfit_record r[] = {record(4, multiplies, sizeof multiplies, 0, 0), record(8, NULL, 0, 0, 0),
@@ -98,7 +122,8 @@ static void publish_usual(void)
 static struct kfit_dispatcher *dispatcher(enum kfit_mode mode, const char *bans)
 {
     struct kfit_dispatcher *d;
-    struct kfit_dispatcher_params p = {.mode = mode, .cache_dir = cache, .trace_dir = traces, .bans = bans, .env = &env};
+    struct kfit_dispatcher_params p = {
+        .mode = mode, .cache_dir = cache, .trace_dir = traces, .bans = bans, .env = &env};
     CHECK_OK(kfit_dispatcher_create(&d, &p, &err), err);
     return d;
 }
@@ -306,7 +331,8 @@ static void file_size_limit_kills_nobody(void)
     publish_usual();
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, RLIM_INFINITY});
     struct kfit_dispatcher *d = dispatcher(KFIT_MODE_BOTH, NULL);
-    bool said = strstr(header(d)->state_text, "ulimit -f") && strstr(header(d)->state_text, "not recorded to a file");
+    bool said =
+        strstr(header(d)->state_text, "ulimit -f") && strstr(header(d)->state_text, "not recorded to a file");
     enum kfit_reason reason = header(d)->state_reason;
     float c;
     gemm(d, 4, 2, &c);
@@ -381,7 +407,8 @@ static void near_misses_are_named(void)
     union kfit_key key = key_of(11);
     key.gemm.align = 16; /* ldb alone shall differ */
     CHECK(kfit_dispatcher_explain(d, &key, text, sizeof text) == strlen(text));
-    CHECK_MSG(strstr(text, "no kernel for this key") && strstr(text, "only in ldb: 11, tuned 12\n"), "%s", text);
+    CHECK_MSG(strstr(text, "no kernel for this key") && strstr(text, "only in ldb: 11, tuned 12\n"), "%s",
+              text);
     CHECK(strstr(text, "tuned 12") < strstr(text, "tuned 4"));
     key.gemm.m = 2;
     key.gemm.ta = 1; /* three fields off */
@@ -526,7 +553,8 @@ __attribute__((unused)) static void *one_call(void *arg)
     return arg;
 }
 
-/* Forks while other threads are in the middle of inserts and launches; the child must not wait for anybody. */
+/* Forks while other threads are in the middle of inserts and launches; the child must not
+ * wait for anybody. */
 static void fork_while_others_call(void)
 {
     setup();
@@ -550,7 +578,8 @@ static void fork_while_others_call(void)
                 pthread_join(two[k], NULL);
 #endif
             float c;
-            bool good = gemm(shared, 4, 2, &c) == KFIT_REASON_NONE && c == 15 && header(shared)->slots_used == 1;
+            bool good =
+                gemm(shared, 4, 2, &c) == KFIT_REASON_NONE && c == 15 && header(shared)->slots_used == 1;
             _exit(!good);
         }
         int status;

@@ -250,10 +250,11 @@ static void with_digest_of(const void *bytes, size_t n)
     kfit_sha256(bytes, n, sha);
     kfit_hex(sha, 32, hex);
     replace("generations/1.mdb", bytes, n);
-    int len = snprintf(text, sizeof text,
-                       "{\"kfit_generation\": 1, \"number\": 1, \"length\": %zu, \"sha256\": \"%s\", "
-                       "\"lmdb_format\": 1, \"records\": 20, \"created_unix_s\": 1, \"approver\": \"\", \"note\": \"\"}",
-                       n, hex);
+    int len = snprintf(
+        text, sizeof text,
+        "{\"kfit_generation\": 1, \"number\": 1, \"length\": %zu, \"sha256\": \"%s\", "
+        "\"lmdb_format\": 1, \"records\": 20, \"created_unix_s\": 1, \"approver\": \"\", \"note\": \"\"}",
+        n, hex);
     replace("generations/1.json", text, (size_t)len);
     len = snprintf(text, sizeof text, "1 %s\n", hex);
     replace("current", text, (size_t)len);
@@ -383,7 +384,8 @@ static void outlives_its_files(void)
     CHECK(!chmod(path("generations/1.mdb"), 0600));
     memset(bytes, 0, n);
     kfit_test_write(path("generations/1.mdb"), bytes, n / 2); /* in place: the very inode */
-    CHECK(!unlink(path("generations/1.mdb")) && !unlink(path("generations/1.json")) && !unlink(path("current")));
+    CHECK(!unlink(path("generations/1.mdb")) && !unlink(path("generations/1.json")) &&
+          !unlink(path("current")));
     CHECK_INT(count(g), RECORDS);
     kfit_generation_close(g);
 }
@@ -570,7 +572,8 @@ static void survives_sigkill(void)
     clock_gettime(CLOCK_MONOTONIC, &t[0]);
     uint64_t last = publish(50), changed = 0;
     clock_gettime(CLOCK_MONOTONIC, &t[1]);
-    const uint64_t once_ns = (uint64_t)(t[1].tv_sec - t[0].tv_sec) * 1000000000 + (uint64_t)(t[1].tv_nsec - t[0].tv_nsec);
+    const uint64_t once_ns =
+        (uint64_t)(t[1].tv_sec - t[0].tv_sec) * 1000000000 + (uint64_t)(t[1].tv_nsec - t[0].tv_nsec);
     for (unsigned round = 0; round < 200; round++) {
         pid_t pid = fork();
         if (!pid)

@@ -6,8 +6,9 @@
 
 static const char sample[] =
     "gemm/f32,f32,f32/acc=f32/m=4,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=1,beta=0/align=16";
-static const char batched[] = "gemm/bf16,bf16,f32/acc=f32/m=2,n=3,k=5/tn/lda=7,ldb=3,ldc=4/alpha=other,beta=1/align=2"
-                              "/batch=11,sa=40,sb=0,sc=12";
+static const char batched[] =
+    "gemm/bf16,bf16,f32/acc=f32/m=2,n=3,k=5/tn/lda=7,ldb=3,ldc=4/alpha=other,beta=1/align=2"
+    "/batch=11,sa=40,sb=0,sc=12";
 
 static void text_round_trips(void)
 {
@@ -28,8 +29,8 @@ static void golden_bytes(void)
 {
     static const uint8_t want[KFIT_GEMM_KEY_BYTES] = {
         40, 1, 0, 1, 1, 1, 1, 1, 1, 0, 16, 0, 0, 0, 0, 0, /* flags */
-        4, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0,               /* m n k */
-        0, 2, 0, 0, 8, 2, 0, 0, 0, 3, 0, 0,               /* lda ldb ldc */
+        4,  0, 0, 0, 0, 3, 0, 0, 0, 2, 0,  0,             /* m n k */
+        0,  2, 0, 0, 8, 2, 0, 0, 0, 3, 0,  0,             /* lda ldb ldc */
     };
     union kfit_key key;
     CHECK_STATUS(kfit_key_parse(sample, &key, NULL), KFIT_OK);
@@ -60,7 +61,12 @@ static void every_bit_matters(void)
 static void nonsense_text_is_refused(void)
 {
     static const char *const bad[] = {
-        "", "/", "gemm", "gemm/", "conv/f32", "gemm/f32,f32,f32",
+        "",
+        "/",
+        "gemm",
+        "gemm/",
+        "conv/f32",
+        "gemm/f32,f32,f32",
         "gemm/f32,f32,f32/acc=f32/m=04,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=1,beta=0/align=16",
         "gemm/f32,f32,f32/acc=f32/m=0,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=1,beta=0/align=16",
         "gemm/f32,f32,f32/acc=f32/m=4,n=768,k=512/nx/lda=512,ldb=520,ldc=768/alpha=1,beta=0/align=16",
@@ -68,8 +74,10 @@ static void nonsense_text_is_refused(void)
         "gemm/f32,f32,f32/acc=f32/m=4,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=2,beta=0/align=16",
         "gemm/f32,f32,f32/acc=f32/m=4,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=1,beta=0/align=3",
         "gemm/f32,f32,f32/acc=f32/m=4,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=1,beta=0/align=16 ",
-        "gemm/f32,f32,f32/acc=f32/m=99999999999,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=1,beta=0/align=16",
-        "gemm/f32,f32,f32/acc=f32/m=4,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=1,beta=0/align=16/batch=1,sa=0,sb=0,sc=0",
+        "gemm/f32,f32,f32/acc=f32/m=99999999999,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=1,beta=0/"
+        "align=16",
+        "gemm/f32,f32,f32/acc=f32/m=4,n=768,k=512/nt/lda=512,ldb=520,ldc=768/alpha=1,beta=0/align=16/"
+        "batch=1,sa=0,sb=0,sc=0",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         union kfit_key key;
@@ -83,8 +91,8 @@ static void nonsense_text_is_refused(void)
         union kfit_key key;
         memcpy(text, sample, sizeof sample);
         for (unsigned n = 1 + kfit_test_random() % 3; n; n--)
-            text[kfit_test_random() % (sizeof sample - 1)] = (char)(kfit_test_random() % 2 ? '0' + kfit_test_random() % 10
-                                                                                            : kfit_test_random() % 256);
+            text[kfit_test_random() % (sizeof sample - 1)] =
+                (char)(kfit_test_random() % 2 ? '0' + kfit_test_random() % 10 : kfit_test_random() % 256);
         if (kfit_key_parse(text, &key, NULL) == KFIT_OK) {
             CHECK(kfit_key_format(&key, back, sizeof back));
             CHECK_STR(back, text);
@@ -96,10 +104,29 @@ static void column_major_is_the_same_key(void)
 {
     /* C[3,5] = A[3,7] B[7,5], row-major; and as the column-major caller of the same memory would say it */
     static float a[21], b[35], c[15];
-    struct kfit_gemm_call row = {.type = KFIT_F32, .m = 3, .n = 5, .k = 7, .lda = 7, .ldb = 5, .ldc = 5, .alpha = 1,
-                                 .a = a, .b = b, .c = c};
-    struct kfit_gemm_call col = {.col_major = true, .type = KFIT_F32, .m = 5, .n = 3, .k = 7, .lda = 5, .ldb = 7,
-                                 .ldc = 5, .alpha = 1, .a = b, .b = a, .c = c};
+    struct kfit_gemm_call row = {.type = KFIT_F32,
+                                 .m = 3,
+                                 .n = 5,
+                                 .k = 7,
+                                 .lda = 7,
+                                 .ldb = 5,
+                                 .ldc = 5,
+                                 .alpha = 1,
+                                 .a = a,
+                                 .b = b,
+                                 .c = c};
+    struct kfit_gemm_call col = {.col_major = true,
+                                 .type = KFIT_F32,
+                                 .m = 5,
+                                 .n = 3,
+                                 .k = 7,
+                                 .lda = 5,
+                                 .ldb = 7,
+                                 .ldc = 5,
+                                 .alpha = 1,
+                                 .a = b,
+                                 .b = a,
+                                 .c = c};
     union kfit_key x, y;
     const void *xa[3], *ya[3];
     CHECK(kfit_gemm_key_fill(&row, &x, xa) && kfit_gemm_key_fill(&col, &y, ya));
@@ -118,8 +145,17 @@ static void alignment_is_the_least(void)
     union kfit_key key;
     const void *args[3];
     for (int off = 4; off <= 32; off += 4) {
-        struct kfit_gemm_call call = {.type = KFIT_F32, .m = 2, .n = 16, .k = 16, .lda = 16, .ldb = 16, .ldc = 16,
-                                      .alpha = 1, .a = mem, .b = mem + off, .c = mem + 1024};
+        struct kfit_gemm_call call = {.type = KFIT_F32,
+                                      .m = 2,
+                                      .n = 16,
+                                      .k = 16,
+                                      .lda = 16,
+                                      .ldb = 16,
+                                      .ldc = 16,
+                                      .alpha = 1,
+                                      .a = mem,
+                                      .b = mem + off,
+                                      .c = mem + 1024};
         CHECK(kfit_gemm_key_fill(&call, &key, args));
         CHECK_INT(key.gemm.align, off % 16 == 0 ? 16 : off % 8 == 0 ? 8 : 4);
         call.b = mem;
@@ -137,8 +173,8 @@ static void reference_agrees_with_definition(void)
         int ta = variant & 1, tb = variant >> 1 & 1, beta = variant >> 2;
         char text[KFIT_KEY_TEXT_MAX];
         snprintf(text, sizeof text,
-                 "gemm/f64,f64,f64/acc=f64/m=%d,n=%d,k=%d/%c%c/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=%d/align=8", M, N, K,
-                 "nt"[ta], "nt"[tb], LDA, LDB, LDC, beta);
+                 "gemm/f64,f64,f64/acc=f64/m=%d,n=%d,k=%d/%c%c/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=%d/align=8",
+                 M, N, K, "nt"[ta], "nt"[tb], LDA, LDB, LDC, beta);
         union kfit_key key;
         struct kfit_error err = {0};
         CHECK_OK(kfit_key_parse(text, &key, &err), err);
@@ -155,7 +191,8 @@ static void reference_agrees_with_definition(void)
             for (int j = 0; j < N; j++) {
                 double want = beta ? c[i * LDC + j] : 0, size = __builtin_fabs(want);
                 for (int k = 0; k < K; k++) {
-                    double t = (ta ? a[k * LDA + i] : a[i * LDA + k]) * (tb ? b[j * LDB + k] : b[k * LDB + j]);
+                    double t =
+                        (ta ? a[k * LDA + i] : a[i * LDA + k]) * (tb ? b[j * LDB + k] : b[k * LDB + j]);
                     want += t;
                     size += __builtin_fabs(t);
                 }
@@ -186,9 +223,13 @@ static void environment_text(void)
 }
 
 static const struct kfit_test tests[] = {
-    TEST(text_round_trips),       TEST(golden_bytes),
-    TEST(every_bit_matters),      TEST(nonsense_text_is_refused),
-    TEST(column_major_is_the_same_key), TEST(alignment_is_the_least),
-    TEST(reference_agrees_with_definition), TEST(environment_text),
+    TEST(text_round_trips),
+    TEST(golden_bytes),
+    TEST(every_bit_matters),
+    TEST(nonsense_text_is_refused),
+    TEST(column_major_is_the_same_key),
+    TEST(alignment_is_the_least),
+    TEST(reference_agrees_with_definition),
+    TEST(environment_text),
 };
 TEST_MAIN(tests)

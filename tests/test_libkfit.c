@@ -19,20 +19,41 @@ static float a[16] __attribute__((aligned(16))) = {3}, b[16] __attribute__((alig
 /* A generation with the 1x1x1 gemm for lda = ldb = ldc = 4, as three SSE instructions. */
 static void publish(int threads)
 {
-    static const unsigned char code[] = {0xf3, 0x0f, 0x10, 0x07, 0xf3, 0x0f, 0x59, 0x06, 0xf3, 0x0f, 0x11, 0x02, 0xc3};
-    struct kfit_gemm_call call = {.type = KFIT_F32, .m = 1, .n = 1, .k = 1, .lda = 4, .ldb = 4, .ldc = 4, .alpha = 1,
-                                  .a = a, .b = b, .c = c};
+    static const unsigned char code[] = {0xf3, 0x0f, 0x10, 0x07, 0xf3, 0x0f, 0x59,
+                                         0x06, 0xf3, 0x0f, 0x11, 0x02, 0xc3};
+    struct kfit_gemm_call call = {.type = KFIT_F32,
+                                  .m = 1,
+                                  .n = 1,
+                                  .k = 1,
+                                  .lda = 4,
+                                  .ldb = 4,
+                                  .ldc = 4,
+                                  .alpha = 1,
+                                  .a = a,
+                                  .b = b,
+                                  .c = c};
     struct kfit_env env;
     struct kfit_error err;
     const void *args[3];
     uint64_t number;
     kfit_env_host(&env, threads, NULL, NULL);
-    struct kfit_record r = {.kind = KFIT_RECORD_WINNER, .op_version = 1, .env_hard = env.hard_hash,
-                            .env_soft = env.soft_hash, .ns_candidate = 1, .ns_incumbent = 2, .ns_generic = 2,
-                            .ratio = 2, .lo = 1.9, .hi = 2.1, .origin = "person:test", .image = code,
-                            .image_bytes = sizeof code,
-                            .plan = {.launch_count = 1, .launches = {{.entry = "kfit_test", .grid = {1, 1, 1},
-                                                                      .block = {1, 1, 1}, .cluster = {1, 1, 1}}}}};
+    struct kfit_record r = {
+        .kind = KFIT_RECORD_WINNER,
+        .op_version = 1,
+        .env_hard = env.hard_hash,
+        .env_soft = env.soft_hash,
+        .ns_candidate = 1,
+        .ns_incumbent = 2,
+        .ns_generic = 2,
+        .ratio = 2,
+        .lo = 1.9,
+        .hi = 2.1,
+        .origin = "person:test",
+        .image = code,
+        .image_bytes = sizeof code,
+        .plan = {.launch_count = 1,
+                 .launches = {
+                     {.entry = "kfit_test", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}}}}};
     CHECK(kfit_gemm_key_fill(&call, &r.key, args));
     struct kfit_publish_params p = {.dir = cache, .records = &r, .count = 1, .envs = &env, .env_count = 1};
     snprintf(cache, sizeof cache, "%s/cache", kfit_test_dir());
@@ -66,7 +87,8 @@ static void tries_and_counts(void)
     CHECK(try_one(k, 4));
     CHECK(!try_one(k, 5));
     c[0] = -1;
-    CHECK(kfit_try_sgemm(k, 102, 112, 113, 1, 1, 1, 1, a, 4, b, 4, 0, c, 4) == false); /* transposed: another key */
+    CHECK(kfit_try_sgemm(k, 102, 112, 113, 1, 1, 1, 1, a, 4, b, 4, 0, c, 4) ==
+          false); /* transposed: another key */
     CHECK(!kfit_try_sgemm(k, 7, 111, 111, 1, 1, 1, 1, a, 4, b, 4, 0, c, 4));
     CHECK(!kfit_try_sgemm(k, 101, 111, 111, 1, 1, 1, 2, a, 4, b, 4, 0, c, 4));
     CHECK(c[0] == -1);
@@ -145,15 +167,16 @@ static void damage_is_a_state_not_a_failure(void)
     struct kfit *k = opened(&p);
     CHECK(!try_one(k, 4));
     kfit_state(k, state, sizeof state);
-    CHECK_MSG(strstr(state, "records only: ") && strstr(state, "1.mdb") && !strstr(state, "trace"), "%s", state);
+    CHECK_MSG(strstr(state, "records only: ") && strstr(state, "1.mdb") && !strstr(state, "trace"), "%s",
+              state);
     kfit_close(k);
 }
 
 static void environment_is_read_when_asked(void)
 {
     publish(0);
-    CHECK(!setenv("KFIT_MODE", "dispatch", 1) && !setenv("KFIT_CACHE", cache, 1) && !setenv("KFIT_TRACE", traces, 1) &&
-          !setenv("KFIT_LABEL", "", 1));
+    CHECK(!setenv("KFIT_MODE", "dispatch", 1) && !setenv("KFIT_CACHE", cache, 1) &&
+          !setenv("KFIT_TRACE", traces, 1) && !setenv("KFIT_LABEL", "", 1));
     struct kfit_open_params p = kfit_params_from_environment();
     CHECK_STR(p.mode, "dispatch");
     CHECK(!p.label);

@@ -11,7 +11,8 @@ static uint16_t nearest(double x, enum kfit_dtype type)
     uint16_t best = 0;
     double distance = INFINITY;
     int top = type == KFIT_BF16 ? 0x7f80 : 0x7c00;
-    double last = narrow_value((uint16_t)(top - 1), type), ulp = last - narrow_value((uint16_t)(top - 2), type);
+    double last = narrow_value((uint16_t)(top - 1), type),
+           ulp = last - narrow_value((uint16_t)(top - 2), type);
     if (fabs(x) >= last + ulp / 2)
         return (uint16_t)(top | (signbit(x) ? 0x8000 : 0));
     for (int b = 0; b < top; b++) {
@@ -28,7 +29,8 @@ static void rounds_to_nearest_even(void)
 {
     static const enum kfit_dtype types[] = {KFIT_BF16, KFIT_F16};
     for (int t = 0; t < 2; t++) {
-        for (int b = 0; b < 65536; b++) { /* every value is itself; halfway to the next goes to the even one */
+        for (int b = 0; b < 65536;
+             b++) { /* every value is itself; halfway to the next goes to the even one */
             double v = narrow_value((uint16_t)b, types[t]), next = narrow_value((uint16_t)(b + 1), types[t]);
             if (!isfinite(v))
                 continue;
@@ -40,7 +42,8 @@ static void rounds_to_nearest_even(void)
             }
         }
         for (int i = 0; i < 300; i++) {
-            double x = ldexp((double)(int64_t)kfit_test_random() * 0x1p-63, (int)(kfit_test_random() % 40) - 25);
+            double x =
+                ldexp((double)(int64_t)kfit_test_random() * 0x1p-63, (int)(kfit_test_random() % 40) - 25);
             CHECK_MSG(narrow_round(x, types[t]) == nearest(x, types[t]), "%a", x);
         }
     }
@@ -59,10 +62,12 @@ static void make(void)
 {
     for (int i = 0; i < M; i++)
         for (int k = 0; k < K; k++)
-            a[i][k] = narrow_value(narrow_round((double)(int64_t)kfit_test_random() * 0x1p-62, KFIT_BF16), KFIT_BF16);
+            a[i][k] = narrow_value(narrow_round((double)(int64_t)kfit_test_random() * 0x1p-62, KFIT_BF16),
+                                   KFIT_BF16);
     for (int j = 0; j < N; j++)
         for (int k = 0; k < K; k++)
-            b[j][k] = narrow_value(narrow_round((double)(int64_t)kfit_test_random() * 0x1p-62, KFIT_BF16), KFIT_BF16);
+            b[j][k] = narrow_value(narrow_round((double)(int64_t)kfit_test_random() * 0x1p-62, KFIT_BF16),
+                                   KFIT_BF16);
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) {
             ref[i * N + j] = mag[i * N + j] = 0;
@@ -90,7 +95,8 @@ static void compute(enum how how)
             }
             uint32_t bits;
             memcpy(&bits, &sum, sizeof bits);
-            out[i * N + j] = how == TRUNCATED ? (uint16_t)(bits >> 16) : narrow_round(how == HALF ? narrow : sum, KFIT_BF16);
+            out[i * N + j] = how == TRUNCATED ? (uint16_t)(bits >> 16)
+                                              : narrow_round(how == HALF ? narrow : sum, KFIT_BF16);
         }
 }
 
@@ -99,7 +105,8 @@ static void the_rule_separates(void)
     static const struct {
         enum how how;
         bool ok;
-    } cases[] = {{FLOAT32, true}, {TRUNCATED, false}, {HALF, false}, {BF16_PARTIAL, false}, {TAIL_LOST, false}};
+    } cases[] = {
+        {FLOAT32, true}, {TRUNCATED, false}, {HALF, false}, {BF16_PARTIAL, false}, {TAIL_LOST, false}};
     make();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct narrow n = {0};

@@ -1,4 +1,5 @@
-/* Fails the N-th allocation of the process, LMDB's and libc's included, for N = 1, 2, ... until a run meets none. */
+/* Fails the N-th allocation of the process, LMDB's and libc's included, for N = 1, 2, ... until a
+ * run meets none. */
 #include "kfit/generation.h"
 #include "kfit/store.h"
 #include "kfit_test.h"
@@ -123,8 +124,8 @@ static void each_allocation(enum kfit_status (*scenario)(struct kfit_error *), b
             countdown = 0;
             CHECK_MSG(!warm || descriptors() == before, "allocation %u: a descriptor leaked", n);
             CHECK_MSG(s == KFIT_OK || (met && err.text[0]), "allocation %u: %s", n, kfit_status_str(s));
-            CHECK_MSG(!warm || s == KFIT_OK || s == KFIT_E_NOMEM, "allocation %u: %s: %s", n, kfit_status_str(s),
-                      err.text);
+            CHECK_MSG(!warm || s == KFIT_OK || s == KFIT_E_NOMEM, "allocation %u: %s: %s", n,
+                      kfit_status_str(s), err.text);
             CHECK_OK(warm ? scenario(&err) : KFIT_OK, err); /* nothing is left locked or half-made */
             fflush(stdout);
             _exit(!met ? 10 : s != KFIT_OK ? 11 : 12);

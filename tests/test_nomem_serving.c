@@ -1,5 +1,5 @@
-/* What runs in the served process, and what reads its traces, with the N-th allocation failing (malloc or mmap), for
- * N = 1, 2, ... until a run meets none. */
+/* What runs in the served process, and what reads its traces, with the N-th allocation failing (malloc or
+ * mmap), for N = 1, 2, ... until a run meets none. */
 #include "kfit_test.h"
 
 #include <errno.h>
@@ -59,7 +59,8 @@ static void prepare(void)
     for (int i = 0; i < COUNT; i++)
         records[i].env_hard = env.hard_hash;
     snprintf(traces, sizeof traces, "%s/traces", kfit_test_dir());
-    struct kfit_publish_params p = {.dir = kfit_test_dir(), .records = records, .count = COUNT, .envs = &env, .env_count = 1};
+    struct kfit_publish_params p = {
+        .dir = kfit_test_dir(), .records = records, .count = COUNT, .envs = &env, .env_count = 1};
     CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
 }
 
@@ -84,7 +85,8 @@ static bool serve(void)
 {
     struct kfit_error err = {0};
     struct kfit_dispatcher *d;
-    struct kfit_dispatcher_params p = {.mode = KFIT_MODE_BOTH, .cache_dir = kfit_test_dir(), .trace_dir = traces, .env = &env};
+    struct kfit_dispatcher_params p = {
+        .mode = KFIT_MODE_BOTH, .cache_dir = kfit_test_dir(), .trace_dir = traces, .env = &env};
     enum kfit_status s = kfit_dispatcher_create(&d, &p, &err);
     if (s != KFIT_OK) {
         CHECK(s == KFIT_E_NOMEM && !d && err.text[0]);
@@ -110,13 +112,15 @@ static void serving(void)
     each_allocation(serve, 10);
 }
 
-/* A child that cannot make its own tables lets everything go to the original, and stays out of its parent's. */
+/* A child that cannot make its own tables lets everything go to the original, and stays out
+ * of its parent's. */
 static void forked_child(void)
 {
     struct kfit_error err;
     struct kfit_dispatcher *d;
     prepare();
-    struct kfit_dispatcher_params p = {.mode = KFIT_MODE_BOTH, .cache_dir = kfit_test_dir(), .trace_dir = traces, .env = &env};
+    struct kfit_dispatcher_params p = {
+        .mode = KFIT_MODE_BOTH, .cache_dir = kfit_test_dir(), .trace_dir = traces, .env = &env};
     CHECK_OK(kfit_dispatcher_create(&d, &p, &err), err);
     CHECK(kfit_dispatch(d, &records[0].key).slot);
     unsigned refused = 0;
@@ -129,7 +133,8 @@ static void forked_child(void)
             countdown = 0;
             kfit_dispatch_unkeyed(d, KFIT_REASON_FLAGS);
             if (!x.slot)
-                _exit(x.kernel || x.reason != KFIT_REASON_OFF || y.kernel || kfit_dispatcher_recorder(d) ? 2 : 1);
+                _exit(x.kernel || x.reason != KFIT_REASON_OFF || y.kernel || kfit_dispatcher_recorder(d) ? 2
+                                                                                                         : 1);
             _exit(0);
         }
         int status;

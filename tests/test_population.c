@@ -1,11 +1,11 @@
-/* How children are made: nothing twice, starting points first, the same seed gives the same search, and a good
- * family is followed. No compiler and no clock: fitness is a function of the choice. */
+/* How children are made: nothing twice, starting points first, the same seed gives the same search, and a
+ * good family is followed. No compiler and no clock: fitness is a function of the choice. */
 #include "kfit_test.h"
 
 #include "population.h"
 
 #define HEAD(name, knobs, require)                                                                           \
-    "/* kfit-candidate 1\n{\"op\":\"gemm\",\"name\":\"" name "\",\"device\":\"host\",\"knobs\":{" knobs "},"  \
+    "/* kfit-candidate 1\n{\"op\":\"gemm\",\"name\":\"" name "\",\"device\":\"host\",\"knobs\":{" knobs "}," \
     "\"require\":[" require "],\"launches\":[{\"entry\":\"kfit_main\"}]}\n*/\nvoid kfit_main(void) {}\n"
 
 static const char *const sources[] = {
@@ -22,8 +22,10 @@ static union kfit_key key;
 static void setup(void)
 {
     struct kfit_error err = {0};
-    CHECK_OK(kfit_key_parse("gemm/f32,f32,f32/acc=f32/m=4,n=64,k=64/nn/lda=64,ldb=64,ldc=64/alpha=1,beta=0/align=16", &key,
-                            &err), err);
+    CHECK_OK(kfit_key_parse(
+                 "gemm/f32,f32,f32/acc=f32/m=4,n=64,k=64/nn/lda=64,ldb=64,ldc=64/alpha=1,beta=0/align=16",
+                 &key, &err),
+             err);
     for (unsigned i = 0; i < SOURCES; i++)
         CHECK_OK(kfit_candidate_parse(sources[i], strlen(sources[i]), &candidates[i], &err), err);
     kfit_host_limits(NULL, &limits);
@@ -31,8 +33,12 @@ static void setup(void)
 
 static struct population start(uint64_t seed)
 {
-    return (struct population){.key = &key, .candidates = candidates, .candidate_count = SOURCES, .limits = &limits,
-                               .rng = seed, .best = -1};
+    return (struct population){.key = &key,
+                               .candidates = candidates,
+                               .candidate_count = SOURCES,
+                               .limits = &limits,
+                               .rng = seed,
+                               .best = -1};
 }
 
 /* Best at A = 7, B = 5 of "wide". */
@@ -42,7 +48,8 @@ static double fitness(const struct proposal *p)
     kfit_candidate_knobs(candidates[p->candidate], &knobs);
     if (p->candidate)
         return 0.5;
-    double a = (double)knobs[0].values[p->choice.index[0]] - 7, b = (double)knobs[1].values[p->choice.index[1]] - 5;
+    double a = (double)knobs[0].values[p->choice.index[0]] - 7,
+           b = (double)knobs[1].values[p->choice.index[1]] - 5;
     return 2 - 0.02 * (a * a + b * b);
 }
 
@@ -60,7 +67,7 @@ static void finds_every_legal_choice_once(void)
     struct proposal c;
     unsigned n = 0;
     for (; n <= LEGAL && population_propose(&p, &c); n++) {
-        CHECK(c.candidate != 2);                      /* its requirement never holds */
+        CHECK(c.candidate != 2); /* its requirement never holds */
         for (unsigned i = 0; i < p.count; i++)
             CHECK(memcmp(p.all[i].digest, c.digest, sizeof c.digest));
         add(&p, &c, fitness(&c));
@@ -85,7 +92,8 @@ static void starts_from_neighbours_then_from_each_template(void)
     CHECK_STR(population_operator_name(c.op), "seed");
     CHECK_INT(c.candidate, 0);
     add(&p, &c, 1);
-    CHECK(population_propose(&p, &c)); /* the first values of "picky" are not legal: no child is wasted on them */
+    CHECK(population_propose(&p,
+                             &c)); /* the first values of "picky" are not legal: no child is wasted on them */
     CHECK(strcmp(population_operator_name(c.op), "seed") != 0);
     population_finish(&p);
 }
@@ -117,8 +125,10 @@ static double peak(const uint8_t at[4])
 
 static void search_beats_chance(void)
 {
-    static const char source[] = HEAD("deep", "\"A\":[1,2,3,4,5,6,7,8],\"B\":[1,2,3,4,5,6,7,8],"
-                                              "\"C\":[1,2,3,4,5,6,7,8],\"D\":[1,2,3,4,5,6,7,8]", "");
+    static const char source[] = HEAD("deep",
+                                      "\"A\":[1,2,3,4,5,6,7,8],\"B\":[1,2,3,4,5,6,7,8],"
+                                      "\"C\":[1,2,3,4,5,6,7,8],\"D\":[1,2,3,4,5,6,7,8]",
+                                      "");
     struct kfit_candidate *deep;
     double guided = 0, chance = 0;
     setup();
@@ -142,7 +152,8 @@ static void search_beats_chance(void)
         population_finish(&p);
     }
     kfit_candidate_destroy(deep);
-    CHECK_MSG(guided > chance, "guided %.4f, chance %.4f (mean best of 1000 runs)", guided / 1000, chance / 1000);
+    CHECK_MSG(guided > chance, "guided %.4f, chance %.4f (mean best of 1000 runs)", guided / 1000,
+              chance / 1000);
 }
 
 static const struct kfit_test tests[] = {

@@ -32,7 +32,8 @@ static void decodes_what_it_encoded(void)
     }
 }
 
-/* The bytes in tests/golden were looked at by hand when version 1 was made. KFIT_TEST_BLESS=1 writes new ones. */
+/* The bytes in tests/golden were looked at by hand when version 1 was made. KFIT_TEST_BLESS=1
+ * writes new ones. */
 static void golden(const char *name, const void *bytes, size_t n)
 {
     char path[512];
@@ -108,13 +109,15 @@ static void refuses_every_bit_flip(void)
         for (size_t bit = 0; bit < 8 * n; bit++) {
             bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
             enum kfit_status s = kfit_record_decode(bytes, n, &back, NULL);
-            CHECK_MSG(s == KFIT_E_FORMAT || s == KFIT_E_VERSION, "flip of bit %zu: %s", bit, kfit_status_str(s));
+            CHECK_MSG(s == KFIT_E_FORMAT || s == KFIT_E_VERSION, "flip of bit %zu: %s", bit,
+                      kfit_status_str(s));
             bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
         }
     }
 }
 
-/* Where a checksum covers the bytes, random damage never reaches the code behind it; so here it is made right. */
+/* Where a checksum covers the bytes, random damage never reaches the code behind it; so here it
+ * is made right. */
 static void survives_damage_under_a_right_checksum(void)
 {
     struct kfit_record r, back;
@@ -141,7 +144,8 @@ static void survives_damage_under_a_right_checksum(void)
             free(again);
         }
     }
-    CHECK_MSG(accepted > 100, "only %u damaged records were well-formed; the test does not reach its aim", accepted);
+    CHECK_MSG(accepted > 100, "only %u damaged records were well-formed; the test does not reach its aim",
+              accepted);
 }
 
 /* Each spoils one field of a good record: what is encoded from it must not decode. */
@@ -269,8 +273,8 @@ static void manifest_refuses_damage(void)
     } edits[] = {
         {"\"kfit_generation\": 1", "\"kfit_generation\": 2", KFIT_E_VERSION},
         {"\"lmdb_format\": 1", "\"lmdb_format\": 2", KFIT_E_VERSION},
-        {"\"records\"", "\"recorda\"", KFIT_E_FORMAT},                        /* missing */
-        {"\"records\": 3", "\"records\": 3, \"number\": 9", KFIT_E_FORMAT},   /* twice */
+        {"\"records\"", "\"recorda\"", KFIT_E_FORMAT},                      /* missing */
+        {"\"records\": 3", "\"records\": 3, \"number\": 9", KFIT_E_FORMAT}, /* twice */
         {"\"number\": 7", "\"number\": 07", KFIT_E_FORMAT},
         {"\"number\": 7", "\"number\": -7", KFIT_E_FORMAT},
         {"\"number\": 7", "\"number\": 99999999999999999999", KFIT_E_FORMAT},

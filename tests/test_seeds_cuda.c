@@ -1,5 +1,5 @@
-/* The cuda seeds without a GPU: NVRTC compiles them at the corners of their knobs for each architecture, and gate 0 and
- * the data-oblivious rule have nothing to say. Skipped where there is no NVRTC. */
+/* The cuda seeds without a GPU: NVRTC compiles them at the corners of their knobs for each architecture, and
+ * gate 0 and the data-oblivious rule have nothing to say. Skipped where there is no NVRTC. */
 #include "kfit_test.h"
 
 #include "kfit/compile.h"
@@ -11,8 +11,10 @@ static const struct shape {
     const char *types;
     int n, k, lda, ldc, beta;
 } shapes[] = {
-    {"bf16,bf16,bf16", 1024, 3072, 3072, 1024, 0}, {"f16,f16,f16", 2880, 1024, 1024, 2880, 1},
-    {"bf16,bf16,f32", 64, 2048, 2048, 64, 0},      {"bf16,bf16,bf16", 1001, 1000, 1024, 1008, 1},
+    {"bf16,bf16,bf16", 1024, 3072, 3072, 1024, 0},
+    {"f16,f16,f16", 2880, 1024, 1024, 2880, 1},
+    {"bf16,bf16,f32", 64, 2048, 2048, 64, 0},
+    {"bf16,bf16,bf16", 1001, 1000, 1024, 1008, 1},
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 static const int rows[] = {1, 8, 16, 64};
@@ -21,7 +23,8 @@ static void make_key(union kfit_key *key, const struct shape *s, int m)
 {
     char text[KFIT_KEY_TEXT_MAX];
     struct kfit_error err = {0};
-    snprintf(text, sizeof text, "gemm/%s/acc=f32/m=%d,n=%d,k=%d/nt/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=%d/align=16", s->types, m,
+    snprintf(text, sizeof text,
+             "gemm/%s/acc=f32/m=%d,n=%d,k=%d/nt/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=%d/align=16", s->types, m,
              s->n, s->k, s->lda, s->lda, s->ldc, s->beta);
     CHECK_OK(kfit_key_parse(text, key, &err), err);
 }
@@ -38,8 +41,8 @@ static bool legal(const struct kfit_candidate *c, const union kfit_key *key, con
     return s == KFIT_OK;
 }
 
-static void must_compile(const struct kfit_candidate *c, const union kfit_key *key, const struct kfit_choice *choice,
-                         const char *arch)
+static void must_compile(const struct kfit_candidate *c, const union kfit_key *key,
+                         const struct kfit_choice *choice, const char *arch)
 {
     const struct kfit_compile_params params = {.candidate = c, .key = key, .choice = choice, .isa = arch};
     struct kfit_built built = {0};
@@ -50,9 +53,10 @@ static void must_compile(const struct kfit_candidate *c, const union kfit_key *k
         SKIP("%s", err.text);
     kfit_key_format(key, text, sizeof text);
     kfit_choice_format(c, choice, knobs, sizeof knobs);
-    CHECK_MSG(s == KFIT_OK, "%s %s %s at %s: %s %s %s", kfit_candidate_name(c), knobs, arch, text, err.text, built.code,
-              built.detail);
-    CHECK_MSG(built.data_oblivious, "%s %s %s at %s: not data-oblivious", kfit_candidate_name(c), knobs, arch, text);
+    CHECK_MSG(s == KFIT_OK, "%s %s %s at %s: %s %s %s", kfit_candidate_name(c), knobs, arch, text, err.text,
+              built.code, built.detail);
+    CHECK_MSG(built.data_oblivious, "%s %s %s at %s: not data-oblivious", kfit_candidate_name(c), knobs, arch,
+              text);
     kfit_built_finish(&built);
 }
 
@@ -88,15 +92,17 @@ static void first_values_are_legal(void)
                 for (unsigned m = 0; m < sizeof rows / sizeof *rows; m++) {
                     union kfit_key key;
                     make_key(&key, &shapes[s], rows[m]);
-                    CHECK_MSG(legal(c, &key, &(struct kfit_choice){0}, archs[a]), "%s at m=%d n=%d k=%d on %s",
-                              kfit_candidate_name(c), rows[m], shapes[s].n, shapes[s].k, archs[a]);
+                    CHECK_MSG(legal(c, &key, &(struct kfit_choice){0}, archs[a]),
+                              "%s at m=%d n=%d k=%d on %s", kfit_candidate_name(c), rows[m], shapes[s].n,
+                              shapes[s].k, archs[a]);
                 }
         kfit_candidate_destroy(c);
     }
     CHECK(seen > 0);
 }
 
-/* Each knob at its least and its greatest value, the others at their first, or if that is not legal, anywhere. */
+/* Each knob at its least and its greatest value, the others at their first, or if that is
+ * not legal, anywhere. */
 static void corners_compile(void)
 {
     struct kfit_candidate *c;
@@ -116,15 +122,16 @@ static void corners_compile(void)
                 make_key(&key, &shapes[at % SHAPES], rows[at / 3 % 4]);
                 choice.index[k] = best;
                 for (unsigned tries = 0; !legal(c, &key, &choice, arch) && tries < 20000; tries++) {
-                    if (tries % 2000 == 1999) { /* clusters need sm_90, small shapes have no deep splits ... */
+                    if (tries % 2000 ==
+                        1999) { /* clusters need sm_90, small shapes have no deep splits ... */
                         arch = "sm_90a";
                         make_key(&key, &shapes[kfit_test_random() % SHAPES], rows[kfit_test_random() % 4]);
                     }
                     draw(c, &choice);
                     choice.index[k] = best;
                 }
-                CHECK_MSG(legal(c, &key, &choice, arch), "%s: no legal choice with %s=%lld", kfit_candidate_name(c),
-                          knobs[k].name, (long long)knobs[k].values[best]);
+                CHECK_MSG(legal(c, &key, &choice, arch), "%s: no legal choice with %s=%lld",
+                          kfit_candidate_name(c), knobs[k].name, (long long)knobs[k].values[best]);
                 must_compile(c, &key, &choice, arch);
             }
         kfit_candidate_destroy(c);

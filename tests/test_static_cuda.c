@@ -6,13 +6,15 @@
 static const char head[] = ".version 8.5\n.target sm_90a\n.address_size 64\n"
                            "// comment; with { } and .global\n/* and\n .managed */\n";
 #define PARAMS "(.param .u64 p0, .param .u64 p1,\n.param .u64 p2, .param .u64 p3)"
-#define ENTRY ".visible .entry kfit_main" PARAMS
+#define ENTRY  ".visible .entry kfit_main" PARAMS
 static const char plain[] =
     ENTRY "\n.maxntid 128, 1, 1\n{\n .reg .pred %p<3>; .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>;\n"
           " .shared .align 16 .b8 tile[512];\n"
-          " ld.param.u64 %rd1, [p0];\n ld.param.u64 %rd2, [p2];\n mov.u32 %r1, %tid.x;\n mul.wide.u32 %rd3, %r1, 16;\n"
+          " ld.param.u64 %rd1, [p0];\n ld.param.u64 %rd2, [p2];\n mov.u32 %r1, %tid.x;\n mul.wide.u32 %rd3, "
+          "%r1, 16;\n"
           " add.s64 %rd4, %rd1, %rd3;\n ld.global.nc.v4.f32 {%f1, %f2, %f3, %f4}, [%rd4];\n"
-          " setp.gt.u32 %p1, %r1, 63;\n @%p1 bra $L_1;\n add.f32 %f5, %f1, %f2;\n st.global.f32 [%rd2], %f5;\n$L_1:\n ret;\n}\n";
+          " setp.gt.u32 %p1, %r1, 63;\n @%p1 bra $L_1;\n add.f32 %f5, %f1, %f2;\n st.global.f32 [%rd2], "
+          "%f5;\n$L_1:\n ret;\n}\n";
 
 static const struct kfit_plan plan = {.launch_count = 1, .launches = {{.entry = "kfit_main"}}};
 
@@ -60,14 +62,15 @@ static void refused_for_its_own_reason(void)
         {"", " discard.global.L2 [%rd4], 128;", KFIT_CODE_STATIC_INSTRUCTION},
         {"", " griddepcontrol.wait;", KFIT_CODE_STATIC_INSTRUCTION},
         {"", " @%p1 trap;", KFIT_CODE_STATIC_INSTRUCTION},
-        {".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);\n", "", KFIT_CODE_STATIC_EXTERN},
+        {".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);\n", "",
+         KFIT_CODE_STATIC_EXTERN},
         {"", " call.uni (retval0), vprintf, (param0, param1);", KFIT_CODE_STATIC_EXTERN},
     };
     bool oblivious;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         enum kfit_code code = judge(with(bad[i].module, bad[i].statement), &oblivious);
-        CHECK_MSG(code == bad[i].code, "\"%s%s\" got \"%s\", expected \"%s\"", bad[i].module, bad[i].statement,
-                  kfit_code_str(code), kfit_code_str(bad[i].code));
+        CHECK_MSG(code == bad[i].code, "\"%s%s\" got \"%s\", expected \"%s\"", bad[i].module,
+                  bad[i].statement, kfit_code_str(code), kfit_code_str(bad[i].code));
     }
 }
 
@@ -83,15 +86,16 @@ static void looks_suspicious_but_is_fine(void)
     };
     bool oblivious;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        CHECK_MSG(judge(with(good[i][0], good[i][1]), &oblivious) == KFIT_CODE_NONE, "refused \"%s%s\"", good[i][0],
-                  good[i][1]);
+        CHECK_MSG(judge(with(good[i][0], good[i][1]), &oblivious) == KFIT_CODE_NONE, "refused \"%s%s\"",
+                  good[i][0], good[i][1]);
 }
 
 static void data_dependence_is_seen(void)
 {
     static const char *const dependent[] = {
         " setp.gt.f32 %p2, %f1, 0f00000000;\n @%p2 bra $L_1;",
-        " cvt.rzi.s32.f32 %r2, %f1; mul.wide.s32 %rd5, %r2, 4; add.s64 %rd6, %rd1, %rd5; ld.global.f32 %f6, [%rd6];",
+        " cvt.rzi.s32.f32 %r2, %f1; mul.wide.s32 %rd5, %r2, 4; add.s64 %rd6, %rd1, %rd5; ld.global.f32 %f6, "
+        "[%rd6];",
         " atom.global.add.u32 %r2, [%rd2], 1;\n setp.eq.u32 %p2, %r2, 7;\n @%p2 bra $L_1;",
         " ld.shared.f32 %f6, [tile]; setp.gt.f32 %p2, %f6, %f5; @%p2 st.global.f32 [%rd2], %f5;",
     };
@@ -115,9 +119,13 @@ static void entries_must_match_the_plan(void)
 {
     bool oblivious;
     CHECK_INT(judge(".visible .entry other" PARAMS "{ ret; }\n", &oblivious), KFIT_CODE_STATIC_ENTRY);
-    CHECK_INT(judge(".visible .entry kfit_main(.param .u64 a){ ret; }\n", &oblivious), KFIT_CODE_STATIC_ENTRY);
-    CHECK_INT(judge(".visible .entry kfit_main(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 d){ ret; }\n",
-                    &oblivious), KFIT_CODE_STATIC_ENTRY);
+    CHECK_INT(judge(".visible .entry kfit_main(.param .u64 a){ ret; }\n", &oblivious),
+              KFIT_CODE_STATIC_ENTRY);
+    CHECK_INT(
+        judge(
+            ".visible .entry kfit_main(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 d){ ret; }\n",
+            &oblivious),
+        KFIT_CODE_STATIC_ENTRY);
 }
 
 static void hostile_text_is_survived(void)
@@ -134,7 +142,7 @@ static void hostile_text_is_survived(void)
 }
 
 static const struct kfit_test tests[] = {
-    TEST(a_plain_kernel_passes),       TEST(refused_for_its_own_reason), TEST(looks_suspicious_but_is_fine),
-    TEST(data_dependence_is_seen),     TEST(entries_must_match_the_plan), TEST(hostile_text_is_survived),
+    TEST(a_plain_kernel_passes),   TEST(refused_for_its_own_reason),  TEST(looks_suspicious_but_is_fine),
+    TEST(data_dependence_is_seen), TEST(entries_must_match_the_plan), TEST(hostile_text_is_survived),
 };
 TEST_MAIN(tests)

@@ -34,7 +34,8 @@ static void refused(unsigned flags, enum kfit_status want, const char *text)
     struct kfit_store *s;
     struct kfit_error err = {0};
     enum kfit_status got = kfit_store_open(path(""), flags, &s, &err);
-    CHECK_MSG(got == want, "open: %s (%s), expected %s", kfit_status_str(got), err.text, kfit_status_str(want));
+    CHECK_MSG(got == want, "open: %s (%s), expected %s", kfit_status_str(got), err.text,
+              kfit_status_str(want));
     CHECK_MSG(strstr(err.text, text), "\"%s\" does not say \"%s\"", err.text, text);
     CHECK(!s);
 }
@@ -240,7 +241,8 @@ static void stages_records(void)
     CHECK_OK(kfit_store_staged_each(s, env.hard_hash + 1, stage_see, r, &err), err);
 }
 
-static int nested(void *ctx, const void *key, size_t key_bytes, const void *value, size_t bytes, const char *problem)
+static int nested(void *ctx, const void *key, size_t key_bytes, const void *value, size_t bytes,
+                  const char *problem)
 {
     struct seen *seen = ctx;
     struct kfit_error err = {0};
@@ -304,7 +306,8 @@ static void grows_and_readers_follow(void)
     size_t n = 30 << 20;
     char *large = calloc(1, n);
     struct kfit_error err = {0};
-    CHECK_OK(kfit_store_put(s, KFIT_TABLE_SOURCES, "large", 5, large, n, &err), err); /* several doublings at once */
+    CHECK_OK(kfit_store_put(s, KFIT_TABLE_SOURCES, "large", 5, large, n, &err),
+             err); /* several doublings at once */
     kfit_store_close(s);
     s = open_store(KFIT_STORE_WRITE);
     CHECK_INT(count(s, ""), 100);
@@ -385,11 +388,13 @@ static void close_inherited(void)
     kfit_store_close(s);
 }
 
-static int disturb(void *ctx, const void *key, size_t key_bytes, const void *value, size_t n, const char *problem)
+static int disturb(void *ctx, const void *key, size_t key_bytes, const void *value, size_t n,
+                   const char *problem)
 {
     unsigned *seen = ctx;
     (void)key, (void)key_bytes, (void)value;
-    CHECK_MSG(!problem && n == 3000, "entry %u: %zu bytes, %s", *seen, n, problem ? problem : "another's value");
+    CHECK_MSG(!problem && n == 3000, "entry %u: %zu bytes, %s", *seen, n,
+              problem ? problem : "another's value");
     if (!(*seen)++) {
         in_child(close_inherited, NULL);
         in_child(overwrite_all, NULL);
@@ -447,7 +452,8 @@ static size_t file_bytes(const char *name)
     return (size_t)st.st_size;
 }
 
-static int stay(void *ctx, const void *key, size_t key_bytes, const void *value, size_t n, const char *problem)
+static int stay(void *ctx, const void *key, size_t key_bytes, const void *value, size_t n,
+                const char *problem)
 {
     (void)key, (void)key_bytes, (void)value, (void)n, (void)problem;
     CHECK(write(*(int *)ctx, "x", 1) == 1);
@@ -551,7 +557,8 @@ static void refuses_newer_and_foreign_stores(void)
     char command[1200];
     CHECK(!unlink(path("/store/data.mdb")) && !unlink(path("/store/lock.mdb")));
     snprintf(command, sizeof command,
-             "printf 'VERSION=3\\nformat=bytevalue\\ntype=btree\\nHEADER=END\\n 61\\n 62\\nDATA=END\\n' | mdb_load %s/store",
+             "printf 'VERSION=3\\nformat=bytevalue\\ntype=btree\\nHEADER=END\\n 61\\n 62\\nDATA=END\\n' | "
+             "mdb_load %s/store",
              path(""));
     if (system("command -v mdb_load >/dev/null"))
         SKIP("no mdb_load to make a foreign database");

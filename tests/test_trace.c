@@ -22,7 +22,8 @@ static union kfit_key key_of(int m, int n, int k)
     char text[KFIT_KEY_TEXT_MAX];
     union kfit_key key;
     snprintf(text, sizeof text,
-             "gemm/f32,f32,f32/acc=f32/m=%d,n=%d,k=%d/nn/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=0/align=16", m, n, k, k, n, n);
+             "gemm/f32,f32,f32/acc=f32/m=%d,n=%d,k=%d/nn/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=0/align=16", m, n,
+             k, k, n, n);
     CHECK_OK(kfit_key_parse(text, &key, &err), err);
     return key;
 }
@@ -30,7 +31,8 @@ static union kfit_key key_of(int m, int n, int k)
 static struct kfit_recorder *recorder(const char *dir, uint32_t slots)
 {
     struct kfit_recorder *r;
-    struct kfit_recorder_params p = {.dir = dir, .label = "unit\n", .slot_count = slots, .mode = KFIT_MODE_RECORD};
+    struct kfit_recorder_params p = {
+        .dir = dir, .label = "unit\n", .slot_count = slots, .mode = KFIT_MODE_RECORD};
     CHECK_OK(kfit_recorder_create(&r, &p, &err), err);
     return r;
 }
@@ -64,7 +66,8 @@ static void what_is_recorded_is_read(void)
     for (int i = 1; i <= 100; i++)
         for (int n = 0; n < i; n++)
             CHECK(record(r, i, KFIT_REASON_OFF));
-    struct kfit_generic g = {.path = "/lib/libopenblas.so.0", .naming = "cblas_%s", .threads = 2, .int_bits = 32};
+    struct kfit_generic g = {
+        .path = "/lib/libopenblas.so.0", .naming = "cblas_%s", .threads = 2, .int_bits = 32};
     CHECK_INT(kfit_recorder_generic(r, &g), 0);
     strcpy(g.naming, "scipy_cblas_%s64_");
     CHECK_INT(kfit_recorder_generic(r, &g), 1);
@@ -381,7 +384,8 @@ static struct kfit_trace *trace_of(const char *hard, const char *blas, int from,
 
 static void merge_adds_up(void)
 {
-    struct kfit_trace *in[3] = {trace_of("device=host;", "/a.so", 1, 200), trace_of("device=host;", "/a.so", 100, 300),
+    struct kfit_trace *in[3] = {trace_of("device=host;", "/a.so", 1, 200),
+                                trace_of("device=host;", "/a.so", 100, 300),
                                 trace_of("device=host;", "/b.so", 1, 11)};
     struct kfit_trace *sum, *back;
     CHECK_OK(kfit_trace_merge((const struct kfit_trace *const *)in, 3, false, &sum, &err), err);
@@ -506,7 +510,8 @@ static void damaged_copies(void)
             CHECK_INT(kfit_trace_count(t) + kfit_trace_skipped(t) >= 3, 1);
             for (size_t i = 0; i < kfit_trace_count(t); i++) { /* no key that was not there */
                 CHECK(kfit_key_format(&kfit_trace_at(t, i)->key, text, sizeof text));
-                CHECK_MSG(strstr(text, "n=768,k=512/nt/lda=512,ldb=512,ldc=768/alpha=1,beta=0/align=16"), "%s", text);
+                CHECK_MSG(strstr(text, "n=768,k=512/nt/lda=512,ldb=512,ldc=768/alpha=1,beta=0/align=16"),
+                          "%s", text);
                 CHECK(kfit_trace_at(t, i)->key.gemm.m <= 4);
             }
             kfit_trace_alive(t);

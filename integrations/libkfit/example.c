@@ -21,7 +21,8 @@ static unsigned by_kfit, by_blas;
 /* y[rows, out] = x[rows, in] * w[in, out] */
 static void product(int rows, int in, int out, const float *x, const float *w, float *y)
 {
-    if (kfit_try_sgemm(kfit, CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, out, in, 1, x, in, w, out, 0, y, out)) {
+    if (kfit_try_sgemm(kfit, CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, out, in, 1, x, in, w, out, 0, y,
+                       out)) {
         __atomic_fetch_add(&by_kfit, 1, __ATOMIC_RELAXED);
         return;
     }
@@ -80,7 +81,8 @@ int main(void)
         right &= ok != NULL;
     }
     kfit_state(kfit, text, sizeof text);
-    printf("%u products by kfit, %u by the BLAS, answers %s\n%s\n", by_kfit, by_blas, right ? "right" : "WRONG", text);
+    printf("%u products by kfit, %u by the BLAS, answers %s\n%s\n", by_kfit, by_blas,
+           right ? "right" : "WRONG", text);
     kfit_close(kfit);
     return !right;
 }

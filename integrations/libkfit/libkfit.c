@@ -74,7 +74,8 @@ static void blas_name(const struct kfit_generic *g, char buf[64])
 {
     const char *slash = strrchr(g->path, '/'), *space = strchr(g->config, ' ');
     if (space)
-        snprintf(buf, 64, "%.*s", (int)(space + 1 - g->config + (ptrdiff_t)strcspn(space + 1, " ")), g->config);
+        snprintf(buf, 64, "%.*s", (int)(space + 1 - g->config + (ptrdiff_t)strcspn(space + 1, " ")),
+                 g->config);
     else
         snprintf(buf, 64, "%.63s", slash ? slash + 1 : g->path);
 }
@@ -91,8 +92,8 @@ int kfit_open(struct kfit **out, const struct kfit_open_params *params, char *me
         return 0;
     struct kfit *k = mode < 0 ? NULL : calloc(1, sizeof *k);
     if (!k) {
-        s = mode < 0 ? kfit_fail(&err, KFIT_E_ARG, "kfit: mode \"%.32s\" is none of off, record, dispatch, both",
-                                 params->mode)
+        s = mode < 0 ? kfit_fail(&err, KFIT_E_ARG,
+                                 "kfit: mode \"%.32s\" is none of off, record, dispatch, both", params->mode)
                      : kfit_fail(&err, KFIT_E_NOMEM, "kfit: out of memory");
     } else {
         struct kfit_generic g = describe(params);
@@ -146,17 +147,27 @@ static bool try_gemm(struct kfit *k, int order, int trans_a, int trans_b, const 
     c.col_major = order == 102;
     c.ta = trans_a != 111;
     c.tb = trans_b != 111;
-    return kfit_dispatch_gemm(k->dispatcher, &c, __atomic_load_n(&k->threads, __ATOMIC_RELAXED), k->generic) ==
-           KFIT_REASON_NONE;
+    return kfit_dispatch_gemm(k->dispatcher, &c, __atomic_load_n(&k->threads, __ATOMIC_RELAXED),
+                              k->generic) == KFIT_REASON_NONE;
 }
 
-#define KFIT_TRY(name, real, dtype)                                                                      \
-    bool name(struct kfit *k, int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t p, real alpha, \
-              const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c, int64_t ldc)       \
+#define KFIT_TRY(name, real, dtype)                                                                          \
+    bool name(struct kfit *k, int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t p,          \
+              real alpha, const real *a, int64_t lda, const real *b, int64_t ldb, real beta, real *c,        \
+              int64_t ldc)                                                                                   \
     {                                                                                                        \
-        const struct kfit_gemm_call call = {                                                                 \
-            .type = dtype, .m = m, .n = n, .k = p, .lda = lda, .ldb = ldb, .ldc = ldc,                   \
-            .alpha = (double)alpha, .beta = (double)beta, .a = a, .b = b, .c = c};                           \
+        const struct kfit_gemm_call call = {.type = dtype,                                                   \
+                                            .m = m,                                                          \
+                                            .n = n,                                                          \
+                                            .k = p,                                                          \
+                                            .lda = lda,                                                      \
+                                            .ldb = ldb,                                                      \
+                                            .ldc = ldc,                                                      \
+                                            .alpha = (double)alpha,                                          \
+                                            .beta = (double)beta,                                            \
+                                            .a = a,                                                          \
+                                            .b = b,                                                          \
+                                            .c = c};                                                         \
         return try_gemm(k, order, trans_a, trans_b, &call);                                                  \
     }
 KFIT_TRY(kfit_try_sgemm, float, KFIT_F32)
@@ -178,7 +189,7 @@ size_t kfit_state(struct kfit *k, char *buf, size_t size)
 {
     struct kfit_recorder *r = k ? kfit_dispatcher_recorder(k->dispatcher) : NULL;
     const char *path = r ? kfit_recorder_path(r) : "";
-    int n = snprintf(buf, size, "%s%s%s", r ? kfit_recorder_header(r)->state_text : "off", *path ? "; trace " : "",
-                     path);
+    int n = snprintf(buf, size, "%s%s%s", r ? kfit_recorder_header(r)->state_text : "off",
+                     *path ? "; trace " : "", path);
     return n < 0 || !size ? 0 : (size_t)n < size ? (size_t)n : size - 1;
 }

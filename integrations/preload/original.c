@@ -3,8 +3,8 @@
  * The dynamic linker looks through the global scope, then through what the caller was loaded with. So do we:
  *   1. the next definition in the global scope (RTLD_NEXT): a program linked with its BLAS, a BLAS or another
  *      interposer preloaded behind us;
- *   2. the caller's own scope (dlopen of the object that the return address lies in, dlsym on it): Python loads
- *      numpy and its BLAS privately, where RTLD_NEXT sees nothing;
+ *   2. the caller's own scope (dlopen of the object that the return address lies in, dlsym on it): Python
+ *      loads numpy and its BLAS privately, where RTLD_NEXT sees nothing;
  *   3. any loaded object that has it: the caller was loaded by something that has.
  * What the caller's scope gives is refused if it is ours or what the global scope gives first, which then is
  * an interposer in front of us that expects the next one.

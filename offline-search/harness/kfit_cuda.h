@@ -1,18 +1,19 @@
 /* kfit_cuda.h - what cuda kernels may use; the harness includes nothing else. sm_80 and up.
  *
- * The harness defines the key's constants (KFIT_M, KFIT_LDA, KFIT_TYPE_A ...), the knobs, and KFIT_SM (80, 90 ...).
- * A kernel includes this file and nothing of CUDA: NVRTC then needs no header from disk.
+ * The harness defines the key's constants (KFIT_M, KFIT_LDA, KFIT_TYPE_A ...), the knobs, and KFIT_SM (80, 90
+ * ...). A kernel includes this file and nothing of CUDA: NVRTC then needs no header from disk.
  */
 #ifndef KFIT_CUDA_H
 #define KFIT_CUDA_H
 
-#define KFIT_F32 1 /* enum kfit_dtype */
-#define KFIT_F16 3
+#define KFIT_F32  1 /* enum kfit_dtype */
+#define KFIT_F16  3
 #define KFIT_BF16 4
 
 #define KFIT_INLINE static __device__ __forceinline__
-#define KFIT_ENTRY(threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
-#define KFIT_CEIL(a, b) (((a) + (b) - 1) / (b))
+#define KFIT_ENTRY(threads, blocks_per_sm)                                                                   \
+    extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
+#define KFIT_CEIL(a, b) (((a) + (b)-1) / (b))
 
 typedef unsigned short kfit_half; /* 16 bits of KFIT_TYPE_A: bf16 or f16 */
 typedef unsigned int kfit_word;   /* two of them */
@@ -42,8 +43,9 @@ KFIT_INLINE uint4 kfit_load_again(const void *p)
     return v;
 }
 
-/* c[16x8] += a[16x16] * b[16x8], f32 sums. Lane 4g+t holds a = {row g: k 2t.., row g+8: k 2t.., row g: k 2t+8..,
- * row g+8: k 2t+8..}, b = {column g: k 2t.., k 2t+8..}, c = {row g: columns 2t, 2t+1, row g+8: the same}. */
+/* c[16x8] += a[16x16] * b[16x8], f32 sums. Lane 4g+t holds a = {row g: k 2t.., row g+8: k 2t.., row g: k
+ * 2t+8.., row g+8: k 2t+8..}, b = {column g: k 2t.., k 2t+8..}, c = {row g: columns 2t, 2t+1, row
+ * g+8: the same}. */
 KFIT_INLINE void kfit_mma(float4 &c, uint4 a, kfit_word b0, kfit_word b1)
 {
 #if KFIT_TYPE_A == KFIT_BF16
@@ -86,7 +88,8 @@ KFIT_INLINE float kfit_widen(kfit_out v)
 #endif
 }
 
-/* c[0] = v.x, c[1] = v.y (only c[0] if not both); + c's old value if beta is 1. c is aligned to the pair if both. */
+/* c[0] = v.x, c[1] = v.y (only c[0] if not both); + c's old value if beta is 1. c is aligned to the
+ * pair if both. */
 KFIT_INLINE void kfit_store_pair(kfit_out *c, float2 v, bool both)
 {
     if (KFIT_BETA) {
@@ -167,7 +170,8 @@ KFIT_INLINE void kfit_cluster_wait(void)
 
 KFIT_INLINE void kfit_barrier_init(unsigned long long *bar, unsigned arrivals)
 {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(kfit_shared_address(bar)), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(kfit_shared_address(bar)), "r"(arrivals)
+                 : "memory");
 }
 
 /* Makes initialised barriers known to the cluster; a barrier of all its threads must follow. */
@@ -179,16 +183,18 @@ KFIT_INLINE void kfit_barrier_init_done(void)
 /* One arrival that also announces bytes to come. */
 KFIT_INLINE void kfit_barrier_expect(unsigned long long *bar, unsigned bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(kfit_shared_address(bar)), "r"(bytes)
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(kfit_shared_address(bar)),
+                 "r"(bytes)
                  : "memory");
 }
 
 KFIT_INLINE void kfit_barrier_wait(unsigned long long *bar, unsigned phase)
 {
-    asm volatile("{ .reg .pred %%kfit_done; again: mbarrier.try_wait.parity.shared.b64 %%kfit_done, [%0], %1; "
-                 "@!%%kfit_done bra again; }" ::"r"(kfit_shared_address(bar)),
-                 "r"(phase)
-                 : "memory");
+    asm volatile(
+        "{ .reg .pred %%kfit_done; again: mbarrier.try_wait.parity.shared.b64 %%kfit_done, [%0], %1; "
+        "@!%%kfit_done bra again; }" ::"r"(kfit_shared_address(bar)),
+        "r"(phase)
+        : "memory");
 }
 
 /* What is at this address here, in the cluster's block `rank`. */
@@ -199,13 +205,15 @@ KFIT_INLINE unsigned kfit_cluster_address(unsigned at, unsigned rank)
     return r;
 }
 
-/* Into the shared memory of a block of the cluster; its barrier is told of 8 bytes. That block must have started
- * and must not end before its barrier has seen all bytes. Both addresses are kfit_cluster_address's. */
+/* Into the shared memory of a block of the cluster; its barrier is told of 8 bytes. That block must have
+ * started and must not end before its barrier has seen all bytes. Both addresses are
+ * kfit_cluster_address's. */
 KFIT_INLINE void kfit_cluster_send(unsigned at, float2 v, unsigned barrier)
 {
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(at),
-                 "f"(v.x), "f"(v.y), "r"(barrier)
-                 : "memory");
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(at),
+        "f"(v.x), "f"(v.y), "r"(barrier)
+        : "memory");
 }
 #endif
 

@@ -2,8 +2,8 @@
  * says #include "kfit_host.h", nothing is read from disk, and no other include is allowed.
  *
  * Given by the harness as macros: KFIT_TYPE (float or double, the type of all arguments), the op's dimensions
- * (gemm: KFIT_M, KFIT_N, KFIT_K, KFIT_LDA, KFIT_LDB, KFIT_LDC, KFIT_TA, KFIT_TB, KFIT_BETA, ...), KFIT_<KNOB> for each
- * knob, KFIT_VL_BYTES (width of a vector register), KFIT_VREGS (how many there are).
+ * (gemm: KFIT_M, KFIT_N, KFIT_K, KFIT_LDA, KFIT_LDB, KFIT_LDC, KFIT_TA, KFIT_TB, KFIT_BETA, ...), KFIT_<KNOB>
+ * for each knob, KFIT_VL_BYTES (width of a vector register), KFIT_VREGS (how many there are).
  *
  *     void kfit_main(const KFIT_TYPE *a, const KFIT_TYPE *b, KFIT_TYPE *c, void *ws);
  *
@@ -19,21 +19,21 @@
 #else
 #define KFIT_VECTOR_BYTES KFIT_VL_BYTES
 #endif
-#define KFIT_VL ((int)(KFIT_VECTOR_BYTES / sizeof(KFIT_TYPE))) /* lanes of a vector */
-#define KFIT_DOUBLE (sizeof(KFIT_TYPE) == 8)
-#define KFIT_RESTRICT __restrict__
-#define KFIT_INLINE static inline __attribute__((always_inline))
-#define KFIT_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define KFIT_CEIL(a, b) (((a) + (b) - 1) / (b))
+#define KFIT_VL         ((int)(KFIT_VECTOR_BYTES / sizeof(KFIT_TYPE))) /* lanes of a vector */
+#define KFIT_DOUBLE     (sizeof(KFIT_TYPE) == 8)
+#define KFIT_RESTRICT   __restrict__
+#define KFIT_INLINE     static inline __attribute__((always_inline))
+#define KFIT_MIN(a, b)  ((a) < (b) ? (a) : (b))
+#define KFIT_CEIL(a, b) (((a) + (b)-1) / (b))
 
 /* KFIT_UNROLL(n) before a loop: unroll it n times. n may be a macro, not an expression. KFIT_UNROLL_ALL: away
  * with the loop, early enough for arrays indexed by its counter to live in registers; at most 64 rounds. */
 #define KFIT_PRAGMA(x) _Pragma(#x)
 #ifdef __clang__
-#define KFIT_UNROLL(n) KFIT_PRAGMA(unroll n)
+#define KFIT_UNROLL(n)  KFIT_PRAGMA(unroll n)
 #define KFIT_UNROLL_ALL KFIT_PRAGMA(clang loop unroll(full))
 #else
-#define KFIT_UNROLL(n) KFIT_PRAGMA(GCC unroll n)
+#define KFIT_UNROLL(n)  KFIT_PRAGMA(GCC unroll n)
 #define KFIT_UNROLL_ALL KFIT_PRAGMA(GCC unroll 64)
 #endif
 #define KFIT_PREFETCH(p) __builtin_prefetch(p)
@@ -78,8 +78,10 @@ KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
     if (__builtin_constant_p(n) && n == KFIT_VL)
         return kfit_load(p);
     if (KFIT_DOUBLE)
-        return (vf)__builtin_ia32_loadupd512_mask((const void *)p, (kfit_d512){0}, (unsigned char)((1u << n) - 1));
-    return (vf)__builtin_ia32_loadups512_mask((const void *)p, (kfit_f512){0}, (unsigned short)((1u << n) - 1));
+        return (vf)__builtin_ia32_loadupd512_mask((const void *)p, (kfit_d512){0},
+                                                  (unsigned char)((1u << n) - 1));
+    return (vf)__builtin_ia32_loadups512_mask((const void *)p, (kfit_f512){0},
+                                              (unsigned short)((1u << n) - 1));
 }
 
 KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
@@ -99,8 +101,10 @@ KFIT_INLINE vf kfit_load_n(const KFIT_TYPE *p, int n)
     if (__builtin_constant_p(n) && n == KFIT_VL)
         return kfit_load(p);
     if (KFIT_DOUBLE)
-        return (vf)__builtin_ia32_loadupd256_mask((const void *)p, (kfit_d256){0}, (unsigned char)((1u << n) - 1));
-    return (vf)__builtin_ia32_loadups256_mask((const void *)p, (kfit_f256){0}, (unsigned char)((1u << n) - 1));
+        return (vf)__builtin_ia32_loadupd256_mask((const void *)p, (kfit_d256){0},
+                                                  (unsigned char)((1u << n) - 1));
+    return (vf)__builtin_ia32_loadups256_mask((const void *)p, (kfit_f256){0},
+                                              (unsigned char)((1u << n) - 1));
 }
 
 KFIT_INLINE void kfit_store_n(KFIT_TYPE *p, vf v, int n)
@@ -214,11 +218,11 @@ KFIT_INLINE KFIT_TYPE kfit_hsum(vf v)
 
 /* Two vectors become two: the lower (lo) or the upper (hi) halves of x and y, lane by lane in turn.
  * log2(KFIT_VL) rounds over the pairs (i, i + KFIT_VL/2) of KFIT_VL vectors transpose them. */
-#define KFIT_SIZE_float 4
-#define KFIT_SIZE_double 8
+#define KFIT_SIZE_float   4
+#define KFIT_SIZE_double  8
 #define KFIT_PASTE_(a, b) a##b
-#define KFIT_PASTE(a, b) KFIT_PASTE_(a, b)
-#define KFIT_LANES (KFIT_VECTOR_BYTES / KFIT_PASTE(KFIT_SIZE_, KFIT_TYPE)) /* KFIT_VL for #if */
+#define KFIT_PASTE(a, b)  KFIT_PASTE_(a, b)
+#define KFIT_LANES        (KFIT_VECTOR_BYTES / KFIT_PASTE(KFIT_SIZE_, KFIT_TYPE)) /* KFIT_VL for #if */
 
 #if KFIT_LANES == 16
 #define KFIT_ZIP_LO 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23

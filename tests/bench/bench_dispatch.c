@@ -1,6 +1,6 @@
-/* Finding a kernel: kfit against LIBXSMM's registry, in one run, on the same keys in the same order. The time of
- * a lookup includes filling the key from a call's arguments; kfit's also includes counting the call. Then what
- * recording a call costs, and what opening a generation of 10,000 records costs in time and memory.
+/* Finding a kernel: kfit against LIBXSMM's registry, in one run, on the same keys in the same order. The time
+ * of a lookup includes filling the key from a call's arguments; kfit's also includes counting the call. Then
+ * what recording a call costs, and what opening a generation of 10,000 records costs in time and memory.
  *
  * Prints the best of several rounds: the machine's noise only ever adds. */
 #include <stdio.h>
@@ -56,8 +56,17 @@ static void must(enum kfit_status s)
 
 static void fill(const struct shape *s, union kfit_key *key)
 {
-    const struct kfit_gemm_call call = {.type = KFIT_F32, .m = s->m, .n = s->n, .k = s->k, .lda = s->k, .ldb = s->n,
-                                        .ldc = s->n, .alpha = 1, .a = a, .b = b, .c = c};
+    const struct kfit_gemm_call call = {.type = KFIT_F32,
+                                        .m = s->m,
+                                        .n = s->n,
+                                        .k = s->k,
+                                        .lda = s->k,
+                                        .ldb = s->n,
+                                        .ldc = s->n,
+                                        .alpha = 1,
+                                        .a = a,
+                                        .b = b,
+                                        .c = c};
     const void *args[3];
     kfit_gemm_key_fill_inline(&call, key, args);
 }
@@ -83,8 +92,8 @@ static double xsmm_once(void)
     const float alpha = 1, beta = 0;
     double t = now_ns();
     for (int i = 0; i < CALLS; i++)
-        sink += (uintptr_t)libxsmm_smmdispatch(order[i].m, order[i].n, order[i].k, NULL, NULL, NULL, &alpha, &beta, NULL,
-                                               NULL);
+        sink += (uintptr_t)libxsmm_smmdispatch(order[i].m, order[i].n, order[i].k, NULL, NULL, NULL, &alpha,
+                                               &beta, NULL, NULL);
     return (now_ns() - t) / CALLS;
 #else
     return 0;
@@ -142,11 +151,23 @@ static void publish(const char *dir)
         memset(image, 0xc3, IMAGE_BYTES); /* ret */
         memcpy(image + 8, &i, sizeof i);
         r[i] = (struct kfit_record){
-            .kind = KFIT_RECORD_WINNER, .op_version = 1, .env_hard = env.hard_hash, .env_soft = env.soft_hash,
-            .ns_candidate = 1, .ns_incumbent = 2, .ns_generic = 2, .ratio = 2, .lo = 2, .hi = 2,
-            .origin = "seed:bench", .image = image, .image_bytes = IMAGE_BYTES,
-            .plan = {.launch_count = 1,
-                     .launches = {{.entry = "kfit_bench", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}}}}};
+            .kind = KFIT_RECORD_WINNER,
+            .op_version = 1,
+            .env_hard = env.hard_hash,
+            .env_soft = env.soft_hash,
+            .ns_candidate = 1,
+            .ns_incumbent = 2,
+            .ns_generic = 2,
+            .ratio = 2,
+            .lo = 2,
+            .hi = 2,
+            .origin = "seed:bench",
+            .image = image,
+            .image_bytes = IMAGE_BYTES,
+            .plan = {
+                .launch_count = 1,
+                .launches = {
+                    {.entry = "kfit_bench", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}}}}};
         fill(&shapes[i], &r[i].key);
     }
     struct kfit_publish_params p = {.dir = dir, .records = r, .count = KEYS, .envs = &env, .env_count = 1};
@@ -162,7 +183,8 @@ static struct kfit_dispatcher *open_once(const struct kfit_dispatcher_params *p,
     must(kfit_dispatcher_create(&d, p, &err));
     *ms = (now_ns() - t) / 1e6;
     if (kfit_recorder_header(kfit_dispatcher_recorder(d))->state_reason) {
-        fprintf(stderr, "bench_dispatch: %s\n", kfit_recorder_header(kfit_dispatcher_recorder(d))->state_text);
+        fprintf(stderr, "bench_dispatch: %s\n",
+                kfit_recorder_header(kfit_dispatcher_recorder(d))->state_text);
         exit(1);
     }
     return d;
@@ -181,7 +203,8 @@ int main(void)
         shapes[i] = (struct shape){1 + i % SIDE, 1 + i / SIDE % SIDE, 1 + i / SIDE / SIDE};
     publish(cache);
 
-    const struct kfit_dispatcher_params both = {.mode = KFIT_MODE_BOTH, .cache_dir = cache, .trace_dir = trace, .env = &env};
+    const struct kfit_dispatcher_params both = {
+        .mode = KFIT_MODE_BOTH, .cache_dir = cache, .trace_dir = trace, .env = &env};
     double ms, best = 1e9, before = rss_mb();
     struct kfit_dispatcher *d = open_once(&both, &best);
     for (int i = 0; i < KEYS; i++) {
@@ -196,7 +219,8 @@ int main(void)
         best = ms < best ? ms : best;
         kfit_dispatcher_destroy(again);
     }
-    printf("generation, %d records: opened, verified, published in %.1f ms; with every key called %.1f MB more resident\n",
+    printf("generation, %d records: opened, verified, published in %.1f ms; with every key called %.1f MB "
+           "more resident\n",
            KEYS, best, after - before);
     lookups(d);
     kfit_dispatcher_destroy(d);

@@ -1,5 +1,6 @@
-/* What it costs a server to take a generation of 10,000 records: private copy, digest, decoding every record. The
- * peer is LMDB on the published file itself, trusting it: open, read one byte of every page of every value. */
+/* What it costs a server to take a generation of 10,000 records: private copy, digest, decoding every record.
+ * The peer is LMDB on the published file itself, trusting it: open, read one byte of every page
+ * of every value. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,7 +124,8 @@ static void generation_of_10000(void)
     print("decode each", each_ms);
     print("close", close_ms);
     double all = print("together", all_ms), other = print("plain LMDB, nothing checked", peer_ms);
-    printf("  ratio %.1f; resident before %.1f MB, after closing %+.1f MB\n", all / other, before, after - before);
+    printf("  ratio %.1f; resident before %.1f MB, after closing %+.1f MB\n", all / other, before,
+           after - before);
     CHECK(sum);
 }
 

@@ -1,5 +1,5 @@
-/* libFuzzer: any bytes as a record (as they are, and with a right length and checksum, to reach what is behind
- * them), as a manifest and as `current`. What is accepted must be written again as the same bytes.
+/* libFuzzer: any bytes as a record (as they are, and with a right length and checksum, to reach what is
+ * behind them), as a manifest and as `current`. What is accepted must be written again as the same bytes.
  *     CC=clang meson setup build-fuzz -Db_sanitize=address,undefined -Db_lundef=false
  *     build-fuzz/tests/fuzz/fuzz_record -max_total_time=60 CORPUS tests/golden */
 #include <stdlib.h>

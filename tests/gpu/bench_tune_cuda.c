@@ -1,9 +1,10 @@
 /* A real campaign on a GPU: tunes keys against cuBLAS and writes what came of each beside the measured floor.
  *
- *     bench_tune_cuda [--json FILE] [--commit ID] [--evaluations N] [--seconds S] [--seed N] [--m M,M,...] [--max-mb MB] [NxK ...]
+ *     bench_tune_cuda [--json FILE] [--commit ID] [--evaluations N] [--seconds S] [--seed N]
+ *                     [--m M,M,...] [--max-mb MB] [NxK ...]
  *
- * y[M,N] = x[M,K] W[N,K]^T in bf16. Without shapes: the projections of workloads of today. Cold: weights rotate beyond
- * twice the L2, CUDA graph replay, both sides alike. Exit 77 where there is no GPU. */
+ * y[M,N] = x[M,K] W[N,K]^T in bf16. Without shapes: the projections of workloads of today. Cold: weights
+ * rotate beyond twice the L2, CUDA graph replay, both sides alike. Exit 77 where there is no GPU. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
@@ -13,10 +14,10 @@
 #include "kfit/tune.h"
 
 static const int shapes[][2] = {
-    {256, 3072},  {128, 3072},  {512, 2048},  {64, 2048},   {1024, 3072}, {768, 4096},  {1536, 4096}, {2048, 3072},
-    {3072, 1024}, {3072, 2048}, {4096, 1024}, {2048, 2048}, {2048, 4096}, {1280, 2880}, {2880, 1024}, {3072, 4096},
-    {4096, 4096}, {5120, 3072}, {8192, 2048}, {6144, 4096}, {12288, 2048}, {3072, 8192}, {10240, 3072}, {28672, 4096},
-    {4096, 14336},
+    {256, 3072},  {128, 3072},   {512, 2048},   {64, 2048},    {1024, 3072}, {768, 4096},  {1536, 4096},
+    {2048, 3072}, {3072, 1024},  {3072, 2048},  {4096, 1024},  {2048, 2048}, {2048, 4096}, {1280, 2880},
+    {2880, 1024}, {3072, 4096},  {4096, 4096},  {5120, 3072},  {8192, 2048}, {6144, 4096}, {12288, 2048},
+    {3072, 8192}, {10240, 3072}, {28672, 4096}, {4096, 14336},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, TARGETS_MAX = 400 };
 
@@ -27,8 +28,9 @@ static void add(int m, int n, int k)
 {
     char text[256];
     struct kfit_error err;
-    snprintf(text, sizeof text, "gemm/bf16,bf16,bf16/acc=f32/m=%d,n=%d,k=%d/nt/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=0/align=16",
-             m, n, k, k, k, n);
+    snprintf(text, sizeof text,
+             "gemm/bf16,bf16,bf16/acc=f32/m=%d,n=%d,k=%d/nt/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=0/align=16", m,
+             n, k, k, k, n);
     if (count < TARGETS_MAX && kfit_key_parse(text, &targets[count].key, &err) == KFIT_OK)
         targets[count++].calls = 1;
 }
@@ -42,9 +44,10 @@ static void seen(void *ctx, const struct kfit_tune_progress *p)
     const struct kfit_receipt *r = p->best;
     printf("[%zu/%zu] m=%d %dx%d ", p->target + 1, p->targets, g->m, g->n, g->k);
     if (r && r->timing_count)
-        printf("%s %s %.3f [%.3f, %.3f] %.2f -> %.2f us  %s %s %s\n", kfit_verdict_str(r->verdict), kfit_code_str(r->code),
-               r->timings[0].ratio, r->timings[0].lo, r->timings[0].hi, r->timings[0].ns_incumbent * 1e-3,
-               r->timings[0].ns_candidate * 1e-3, r->name, r->knobs, r->detail);
+        printf("%s %s %.3f [%.3f, %.3f] %.2f -> %.2f us  %s %s %s\n", kfit_verdict_str(r->verdict),
+               kfit_code_str(r->code), r->timings[0].ratio, r->timings[0].lo, r->timings[0].hi,
+               r->timings[0].ns_incumbent * 1e-3, r->timings[0].ns_candidate * 1e-3, r->name, r->knobs,
+               r->detail);
     else
         printf("%s %s\n", r ? kfit_code_str(r->code) : "nothing right", r ? r->detail : "");
     fflush(stdout);
@@ -116,14 +119,24 @@ int main(int argc, char **argv)
     if (kfit_judge_create(&jp, &judge, &err) != KFIT_OK)
         return fail("judge", &err);
     struct kfit_tune_result result;
-    const struct kfit_tune_params tp = {.store = store, .judge = judge, .env = &env, .targets = targets, .count = count,
-                                        .evaluations = evaluations, .seconds = seconds, .seed = seed, .progress = seen,
-                                        .campaign = "bench", .allow_no_isolation = true}; /* the seeds are ours */
+    const struct kfit_tune_params tp = {.store = store,
+                                        .judge = judge,
+                                        .env = &env,
+                                        .targets = targets,
+                                        .count = count,
+                                        .evaluations = evaluations,
+                                        .seconds = seconds,
+                                        .seed = seed,
+                                        .progress = seen,
+                                        .campaign = "bench",
+                                        .allow_no_isolation = true}; /* the seeds are ours */
     enum kfit_status s = kfit_tune(&tp, &result, &err);
     if (s != KFIT_OK)
         return fail("tune", &err);
-    printf("%u promoted, %u kept, %u without a right candidate; %u evaluations in %.1f s: %.1f s judging (%.1f a second), "
-           "%.1f s compiling\n", result.promoted, result.kept, result.refused_targets, result.evaluations, result.seconds,
+    printf("%u promoted, %u kept, %u without a right candidate; %u evaluations in %.1f s: %.1f s judging "
+           "(%.1f a second), "
+           "%.1f s compiling\n",
+           result.promoted, result.kept, result.refused_targets, result.evaluations, result.seconds,
            result.evaluate_seconds, result.evaluations / result.evaluate_seconds, result.compile_seconds);
 
     cJSON *root = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(root, "keys");
@@ -136,18 +149,21 @@ int main(int argc, char **argv)
     cJSON_AddNumberToObject(root, "seconds", result.seconds);
     double log_sum = 0, log_floor = 0;
     unsigned n = 0;
-    printf("%4s %12s %8s %9s %9s %9s %7s %15s %8s\n", "M", "NxK", "MB", "cuBLAS us", "winner us", "floor us", "ratio", "95 %",
-           "of floor");
+    printf("%4s %12s %8s %9s %9s %9s %7s %15s %8s\n", "M", "NxK", "MB", "cuBLAS us", "winner us", "floor us",
+           "ratio", "95 %", "of floor");
     for (size_t i = 0; i < count; i++) {
         struct kfit_record record;
         void *bytes = NULL;
         double floor = 0;
         const struct kfit_gemm_key *g = &targets[i].key.gemm;
         char text[KFIT_KEY_TEXT_MAX];
-        bool have = kfit_store_staged(store, env.hard_hash, &targets[i].key, &record, &bytes, &err) == KFIT_OK;
+        bool have =
+            kfit_store_staged(store, env.hard_hash, &targets[i].key, &record, &bytes, &err) == KFIT_OK;
         kfit_judge_bound(judge, &targets[i].key, &floor, &err);
         bool won = have && record.kind == KFIT_RECORD_WINNER;
-        double ratio = won ? record.ns_generic / record.ns_candidate : 1, now = won ? record.ns_candidate : have ? record.ns_generic : 0;
+        double ratio = won ? record.ns_generic / record.ns_candidate : 1, now = won    ? record.ns_candidate
+                                                                                : have ? record.ns_generic
+                                                                                       : 0;
         cJSON *o = cJSON_CreateObject();
         kfit_key_format(&targets[i].key, text, sizeof text);
         cJSON_AddStringToObject(o, "key", text);
@@ -163,15 +179,16 @@ int main(int argc, char **argv)
             log_sum += log(ratio);
             log_floor += log(now / floor);
             n++;
-            printf("%4d %6dx%-6d %8.2f %9.2f %9.2f %9.2f %7.3f [%.3f, %.3f] %8.2f\n", g->m, g->n, g->k, 2e-6 * g->n * g->k,
-                   record.ns_generic * 1e-3, now * 1e-3, floor * 1e-3, ratio, record.lo, record.hi, now / floor);
+            printf("%4d %6dx%-6d %8.2f %9.2f %9.2f %9.2f %7.3f [%.3f, %.3f] %8.2f\n", g->m, g->n, g->k,
+                   2e-6 * g->n * g->k, record.ns_generic * 1e-3, now * 1e-3, floor * 1e-3, ratio, record.lo,
+                   record.hi, now / floor);
         }
         cJSON_AddItemToArray(list, o);
         free(bytes);
     }
     if (n)
-        printf("geometric mean over %u keys: %.3f x cuBLAS (kept count as 1), %.3f x floor\n", n, exp(log_sum / n),
-               exp(log_floor / n));
+        printf("geometric mean over %u keys: %.3f x cuBLAS (kept count as 1), %.3f x floor\n", n,
+               exp(log_sum / n), exp(log_floor / n));
     cJSON_AddNumberToObject(root, "geometric_mean", n ? exp(log_sum / n) : 0);
     cJSON_AddNumberToObject(root, "geometric_mean_over_floor", n ? exp(log_floor / n) : 0);
     char *text = cJSON_Print(root);

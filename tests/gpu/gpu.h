@@ -9,10 +9,13 @@
 
 #include "kfit/judge.h"
 
-/* libcublas as KFIT_GENERIC names it, else the toolkit's. Returns NULL, or why there is nothing to test on. */
-static inline const char *gpu_find(struct kfit_generic *generic, struct kfit_env *env, struct kfit_device_info *info)
+/* libcublas as KFIT_GENERIC names it, else the toolkit's. Returns NULL, or why there is nothing
+ * to test on. */
+static inline const char *gpu_find(struct kfit_generic *generic, struct kfit_env *env,
+                                   struct kfit_device_info *info)
 {
-    static const char *const places[] = {"/usr/local/cuda/lib64/libcublas.so.13", "/usr/local/cuda/lib64/libcublas.so.12"};
+    static const char *const places[] = {"/usr/local/cuda/lib64/libcublas.so.13",
+                                         "/usr/local/cuda/lib64/libcublas.so.12"};
     static struct kfit_error err;
     const char *given = getenv("KFIT_GENERIC");
     *generic = (struct kfit_generic){.naming = "cublas%s", .int_bits = 32};

@@ -1,9 +1,10 @@
 /* kfit/dispatch.h - which kernel for this key? Exact shape or the original.
  *
  * A dispatcher has an immutable table built from one generation (or none), and a grow-only table of the keys
- * seen, one cache line each, which says what to do and where to count. The hot path takes no lock, makes no system
- * call and allocates nothing. It is created lazily and lives until exit. The first call in a forked child gives
- * the child a trace file and a table of seen keys of its own; generation and images are shared, copy on write.
+ * seen, one cache line each, which says what to do and where to count. The hot path takes no lock, makes no
+ * system call and allocates nothing. It is created lazily and lives until exit. The first call in a forked
+ * child gives the child a trace file and a table of seen keys of its own; generation and images are shared,
+ * copy on write.
  */
 #ifndef KFIT_DISPATCH_H
 #define KFIT_DISPATCH_H
@@ -34,10 +35,10 @@ struct kfit_dispatcher_params {
 
 /* Never fails the process: when the generation or the trace cannot be used, the dispatcher works without, and
  * the trace header's state_reason and state_text say why. No object: KFIT_E_NOMEM, KFIT_E_ARG,
- * KFIT_E_UNSUPPORTED (Linux before 4.14). In KFIT_MODE_DISPATCH only keys of the generation are counted one by
- * one, all others in the header's `unkeyed`. */
-enum kfit_status kfit_dispatcher_create(struct kfit_dispatcher **out, const struct kfit_dispatcher_params *params,
-                                        struct kfit_error *err);
+ * KFIT_E_UNSUPPORTED (Linux before 4.14). In KFIT_MODE_DISPATCH only keys of the generation are counted one
+ * by one, all others in the header's `unkeyed`. */
+enum kfit_status kfit_dispatcher_create(struct kfit_dispatcher **out,
+                                        const struct kfit_dispatcher_params *params, struct kfit_error *err);
 /* Only when no thread can be in a call. */
 void kfit_dispatcher_destroy(struct kfit_dispatcher *d);
 
@@ -55,10 +56,10 @@ struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_k
 void kfit_dispatch_unkeyed(struct kfit_dispatcher *d, enum kfit_reason reason);
 
 /* The whole of a host gemm: key, lookup, launch. Returns KFIT_REASON_NONE if the result is in c; any other
- * reason means nothing was touched and the original must run. threads: the BLAS thread count now; if it is not
- * the environment's, the original runs. generic: index from kfit_recorder_generic. Any thread. */
-enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit_gemm_call *call,
-                                    int threads, uint32_t generic);
+ * reason means nothing was touched and the original must run. threads: the BLAS thread count now; if it is
+ * not the environment's, the original runs. generic: index from kfit_recorder_generic. Any thread. */
+enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit_gemm_call *call, int threads,
+                                    uint32_t generic);
 
 /* This process' recorder; in a forked child its own. NULL if the child could not make one. */
 struct kfit_recorder *kfit_dispatcher_recorder(struct kfit_dispatcher *d);

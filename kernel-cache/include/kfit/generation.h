@@ -3,7 +3,7 @@
  * A cache directory holds
  *   store/                       the tuner's working LMDB (kfit/store.h); servers never open it
  *   generations/<n>.mdb          one compact LMDB file: (hard environment hash, key) -> record
- *   generations/<n>.json         manifest: number, length, sha256, LMDB format, records, created, approver, note
+ *   generations/<n>.json         manifest: number, length, sha256, LMDB format, records, when, by whom
  *   current                      "<n> <sha256>\n", replaced by rename
  *   off                          present: new processes only record; its text says who and why
  *
@@ -32,8 +32,8 @@ struct kfit_manifest {
     char note[128];
 };
 
-/* Opens what `which` names in cache directory dir: NULL or "" = current, decimal = a number, 64 hex digits = a
- * digest. No malloc beyond a few small blocks, LMDB by dlopen. Errors: KFIT_E_NOTFOUND (nothing published),
+/* Opens what `which` names in cache directory dir: NULL or "" = current, decimal = a number, 64 hex digits =
+ * a digest. No malloc beyond a few small blocks, LMDB by dlopen. Errors: KFIT_E_NOTFOUND (nothing published),
  * KFIT_E_PERM, KFIT_E_DIGEST, KFIT_E_FORMAT, KFIT_E_VERSION, KFIT_E_UNSUPPORTED (no LMDB), KFIT_E_IO.
  * Thread-safety: one thread per object. */
 enum kfit_status kfit_generation_open(const char *dir, const char *which, struct kfit_generation **out,
@@ -63,8 +63,8 @@ struct kfit_publish_params {
     const char *approver, *note; /* may be NULL */
 };
 
-/* Writes generation number max + 1 and its manifest, fsyncs, then makes it current, all by rename: a reader or
- * a crash at any moment sees the old or the new one. The number is returned in *number. One publisher at a
+/* Writes generation number max + 1 and its manifest, fsyncs, then makes it current, all by rename: a reader
+ * or a crash at any moment sees the old or the new one. The number is returned in *number. One publisher at a
  * time (fcntl lock; KFIT_E_BUSY). */
 enum kfit_status kfit_generation_publish(const struct kfit_publish_params *params, uint64_t *number,
                                          struct kfit_error *err);

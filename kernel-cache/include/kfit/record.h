@@ -15,9 +15,9 @@
 extern "C" {
 #endif
 
-#define KFIT_RECORD_VERSION 1u
+#define KFIT_RECORD_VERSION  1u
 #define KFIT_IMAGE_BYTES_MAX (4u << 20)
-#define KFIT_ORIGIN_MAX 96
+#define KFIT_ORIGIN_MAX      96
 
 enum kfit_record_kind {
     KFIT_RECORD_WINNER = 1,
@@ -26,16 +26,16 @@ enum kfit_record_kind {
 
 struct kfit_record {
     union kfit_key key;
-    uint32_t kind;              /* enum kfit_record_kind */
+    uint32_t kind; /* enum kfit_record_kind */
     uint32_t op_version;
     uint64_t env_hard, env_soft; /* hashes of struct kfit_env */
     int64_t made_unix_s;
     double ns_candidate, ns_incumbent, ns_generic; /* medians, as the deciding mode measured them */
-    double ratio, lo, hi;       /* incumbent / candidate, 95 % interval */
-    uint8_t source_digest[32];  /* SHA-256 of the candidate's source and knob values: the winner's identity */
+    double ratio, lo, hi;                          /* incumbent / candidate, 95 % interval */
+    uint8_t source_digest[32]; /* SHA-256 of the candidate's source and knob values: the winner's identity */
     char origin[KFIT_ORIGIN_MAX]; /* "seed:colblock", "llm:MODEL", "person:NAME" */
     struct kfit_plan plan;
-    const void *image;          /* borrowed: from the caller when encoding, from the bytes when decoding */
+    const void *image; /* borrowed: from the caller when encoding, from the bytes when decoding */
     uint64_t image_bytes;
 };
 

@@ -1,9 +1,9 @@
 /* kfit/judge.h - is this image right, and is it faster? The judge believes nothing a candidate says.
  *
  * The parent (this library) makes inputs, computes float64 references, compares outputs after the runner has
- * stopped, reads a second clock, and decides. The runner (a child, `kfit-runner`) holds candidate, generic and
- * inputs, nothing else: empty environment, no other descriptors, seccomp, limits on time and memory. Gates and
- * bounds: see offline-search/README.md.
+ * stopped, reads a second clock, and decides. The runner (a child, `kfit-runner`) holds candidate, generic
+ * and inputs, nothing else: empty environment, no other descriptors, seccomp, limits on time and memory.
+ * Gates and bounds: see offline-search/README.md.
  *
  * One judge at a time per device (lock across processes; KFIT_E_BUSY names the holder).
  */
@@ -25,10 +25,11 @@ struct kfit_judge_params {
     const char *runner; /* path of kfit-runner; NULL: beside the running program, or where a build or an
                            installation puts it seen from there */
     const struct kfit_generic *generic; /* the library the program uses; copied */
-    const struct kfit_env *env;       /* copied; its threads are given to the generic */
-    uint64_t seed;                    /* of the fixed inputs; 0: from the OS; printed in receipts */
-    double call_ns;                   /* cost of a dispatched call, added to the candidate's time; 0: default */
-    const char *lock_dir; /* where the device's lock is; NULL: the system's place, see device_lock.h. Another place
+    const struct kfit_env *env;         /* copied; its threads are given to the generic */
+    uint64_t seed;                      /* of the fixed inputs; 0: from the OS; printed in receipts */
+    double call_ns; /* cost of a dispatched call, added to the candidate's time; 0: default */
+    const char
+        *lock_dir; /* where the device's lock is; NULL: the system's place, see device_lock.h. Another place
                              is for tests that measure nothing */
     struct kfit_log log;
 };
@@ -37,11 +38,12 @@ enum kfit_status kfit_judge_create(const struct kfit_judge_params *params, struc
                                    struct kfit_error *err);
 void kfit_judge_destroy(struct kfit_judge *j);
 
-/* The environment of the GPU that a judge for `generic` (a libcublas) would use: asked of a worker process, since
- * the parent holds no CUDA. runner: kfit-runner-cuda; NULL: found. KFIT_E_UNSUPPORTED: no driver, no GPU, no NVRTC.
- * info may be NULL. */
-enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_generic *generic, struct kfit_env *env,
-                                     struct kfit_device_info *info, struct kfit_error *err);
+/* The environment of the GPU that a judge for `generic` (a libcublas) would use: asked of a worker process,
+ * since the parent holds no CUDA. runner: kfit-runner-cuda; NULL: found. KFIT_E_UNSUPPORTED: no driver, no
+ * GPU, no NVRTC. info may be NULL. */
+enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_generic *generic,
+                                     struct kfit_env *env, struct kfit_device_info *info,
+                                     struct kfit_error *err);
 
 struct kfit_judge_job {
     const union kfit_key *key;
@@ -56,9 +58,9 @@ struct kfit_judge_job {
     bool screen;
 };
 
-/* Runs the gates in order of cost, stopping at the first failure, and fills the receipt's gates, timing, noise,
- * bound, verdict and code. KFIT_OK also when the candidate is refused: the verdict says so. Errors are ours:
- * KFIT_E_IO, KFIT_E_NOTFOUND (runner or generic), KFIT_E_NOMEM, KFIT_E_INTERRUPTED. */
+/* Runs the gates in order of cost, stopping at the first failure, and fills the receipt's gates, timing,
+ * noise, bound, verdict and code. KFIT_OK also when the candidate is refused: the verdict says so. Errors are
+ * ours: KFIT_E_IO, KFIT_E_NOTFOUND (runner or generic), KFIT_E_NOMEM, KFIT_E_INTERRUPTED. */
 enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_job *job,
                                 struct kfit_receipt *receipt, struct kfit_error *err);
 

@@ -77,9 +77,9 @@ struct kfit_gate_result {
     bool ok;
     enum kfit_code code;
     uint32_t seeds;
-    char distribution[24]; /* where it failed, or the worst one */
+    char distribution[24];     /* where it failed, or the worst one */
     double err_rms, err_worst; /* in units of the accuracy rule */
-    char at[64];           /* element, call or address, for people */
+    char at[64];               /* element, call or address, for people */
 };
 
 struct kfit_timing {
@@ -90,7 +90,7 @@ struct kfit_timing {
     double ns_candidate, ns_incumbent, ns_generic;
 };
 
-#define KFIT_GATES_MAX 8
+#define KFIT_GATES_MAX   8
 #define KFIT_TIMINGS_MAX 8
 
 struct kfit_receipt {
@@ -103,8 +103,8 @@ struct kfit_receipt {
     unsigned gate_count, timing_count;
     struct kfit_gate_result gates[KFIT_GATES_MAX];
     struct kfit_timing timings[KFIT_TIMINGS_MAX]; /* [0] decides */
-    double noise;    /* half-width of the A/A interval, as a ratio */
-    double bound_ns; /* measured floor for this key */
+    double noise;                                 /* half-width of the A/A interval, as a ratio */
+    double bound_ns;                              /* measured floor for this key */
     double compile_ns, evaluate_ns;
     bool deterministic, data_oblivious;
     char isolation[16];

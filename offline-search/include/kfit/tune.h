@@ -1,8 +1,8 @@
 /* kfit/tune.h - targets, and the search over each of them.
  *
- * Targets are ranked by calls x (incumbent time - bound). For each, a population starts from the seed kernels;
- * operators make children; every evaluation, also a failed one, is stored at once, so that a campaign killed at
- * any moment loses only the evaluation in flight and goes on where it stopped.
+ * Targets are ranked by calls x (incumbent time - bound). For each, a population starts from the seed
+ * kernels; operators make children; every evaluation, also a failed one, is stored at once, so that a
+ * campaign killed at any moment loses only the evaluation in flight and goes on where it stopped.
  */
 #ifndef KFIT_TUNE_H
 #define KFIT_TUNE_H
@@ -18,15 +18,16 @@ extern "C" {
 struct kfit_target {
     union kfit_key key;
     uint64_t calls;
-    uint32_t generic;     /* index into the trace's generics */
+    uint32_t generic;              /* index into the trace's generics */
     double ns_incumbent, ns_bound; /* measured by kfit_targets_measure; 0 before */
-    double score;         /* calls x (incumbent - bound), ns */
+    double score;                  /* calls x (incumbent - bound), ns */
 };
 
 /* Keys of t that can be tuned (op and scalars known), at least min_calls each, ranked by calls. *out is
  * malloc'ed. *skipped (may be NULL) counts those left out. */
-enum kfit_status kfit_targets_from_trace(const struct kfit_trace *t, uint64_t min_calls, struct kfit_target **out,
-                                         size_t *count, size_t *skipped, struct kfit_error *err);
+enum kfit_status kfit_targets_from_trace(const struct kfit_trace *t, uint64_t min_calls,
+                                         struct kfit_target **out, size_t *count, size_t *skipped,
+                                         struct kfit_error *err);
 /* Measures incumbent and bound, fills the score, sorts by it. */
 enum kfit_status kfit_targets_measure(struct kfit_judge *j, struct kfit_target *targets, size_t count,
                                       struct kfit_error *err);
@@ -73,9 +74,9 @@ enum kfit_status kfit_tune(const struct kfit_tune_params *params, struct kfit_tu
                            struct kfit_error *err);
 
 /* One candidate from source against one key, all gates: `kfit eval`. Stored and staged like any other. */
-enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kfit_key *key, const char *source,
-                           size_t bytes, const struct kfit_choice *choice, struct kfit_receipt *receipt,
-                           struct kfit_error *err);
+enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kfit_key *key,
+                           const char *source, size_t bytes, const struct kfit_choice *choice,
+                           struct kfit_receipt *receipt, struct kfit_error *err);
 
 #ifdef __cplusplus
 }

@@ -21,9 +21,9 @@
 #define MR          (KFIT_MR ? KFIT_MR : KFIT_CEIL(KFIT_M, KFIT_CEIL(KFIT_M, ROWS_MAX)))
 #define NV          KFIT_MIN(VECTORS, KFIT_NV ? KFIT_NV : KFIT_CEIL(VECTORS, KFIT_CEIL(VECTORS, VECTORS_MAX)))
 /* Copies of the sums, which hide the latency of adding where a block is small. */
-#define KS          (MR * NV >= 6 ? 1 : MR * NV >= 3 ? 2 : 4)
-#define KU          (KFIT_CEIL(KFIT_KU, KS) * KS)
-#define NB          (NV * KFIT_VL)
+#define KS (MR * NV >= 6 ? 1 : MR * NV >= 3 ? 2 : 4)
+#define KU (KFIT_CEIL(KFIT_KU, KS) * KS)
+#define NB (NV * KFIT_VL)
 #define ALIGN                                                                                                \
     (KFIT_AL && KFIT_LDB % KFIT_VL == 0 && KFIT_N >= NB && (long)KFIT_K * KFIT_LDB > KFIT_L2 / KFIT_BYTES_A)
 

@@ -1,8 +1,8 @@
 /* kfit/cuda.h - the CUDA Driver API, opened at run time.
  *
- * The few declarations we use are written out here, so that kfit builds the same with and without CUDA headers; where
- * the headers are installed, tests/test_cuda_abi.c compares every type, value and signature with them. Symbols are
- * those of driver 12.6 and newer. One list makes the table and its loader.
+ * The few declarations we use are written out here, so that kfit builds the same with and without CUDA
+ * headers; where the headers are installed, tests/test_cuda_abi.c compares every type, value and signature
+ * with them. Symbols are those of driver 12.6 and newer. One list makes the table and its loader.
  *
  * Thread-safety: kfit_cuda_load may be called from any thread; the table is constant afterwards.
  */
@@ -39,14 +39,16 @@ enum {
     KFIT_CU_LAUNCH_OUT_OF_RESOURCES = 701,
     KFIT_CU_LAUNCH_FAILED = 719,
 };
-enum { /* CUdevice_attribute */
+/* CUdevice_attribute */
+enum {
     KFIT_CU_ATTR_MULTIPROCESSOR_COUNT = 16,
     KFIT_CU_ATTR_L2_CACHE_SIZE = 38,
     KFIT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR = 75,
     KFIT_CU_ATTR_COMPUTE_CAPABILITY_MINOR = 76,
     KFIT_CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
 };
-enum { /* CUfunction_attribute */
+/* CUfunction_attribute */
+enum {
     KFIT_CU_FUNC_SHARED_BYTES = 1,
     KFIT_CU_FUNC_LOCAL_BYTES = 3,
     KFIT_CU_FUNC_NUM_REGS = 4,
@@ -103,7 +105,7 @@ struct kfit_cu_uuid {
     X(device_name, cuDeviceGetName, (char *name, int bytes, kfit_cu_device))                                 \
     X(device_uuid, cuDeviceGetUuid_v2, (struct kfit_cu_uuid *, kfit_cu_device))                              \
     X(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, kfit_cu_device))                   \
-    X(device_memory, cuDeviceTotalMem_v2, (size_t *bytes, kfit_cu_device))                                   \
+    X(device_memory, cuDeviceTotalMem_v2, (size_t * bytes, kfit_cu_device))                                  \
     X(context_retain, cuDevicePrimaryCtxRetain, (kfit_cu_context *, kfit_cu_device))                         \
     X(context_release, cuDevicePrimaryCtxRelease_v2, (kfit_cu_device))                                       \
     X(context_set, cuCtxSetCurrent, (kfit_cu_context))                                                       \
@@ -119,10 +121,10 @@ struct kfit_cu_uuid {
     X(function_set, cuFuncSetAttribute, (kfit_cu_function, int attribute, int value))                        \
     X(launch, cuLaunchKernelEx,                                                                              \
       (const struct kfit_cu_launch_config *, kfit_cu_function, void **params, void **extra))                 \
-    X(mem_info, cuMemGetInfo_v2, (size_t *free, size_t *total))                                              \
+    X(mem_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                                            \
     X(mem_alloc, cuMemAlloc_v2, (kfit_cu_ptr *, size_t bytes))                                               \
     X(mem_free, cuMemFree_v2, (kfit_cu_ptr))                                                                 \
-    X(copy, cuMemcpy, (kfit_cu_ptr dst, kfit_cu_ptr src, size_t bytes))                                     \
+    X(copy, cuMemcpy, (kfit_cu_ptr dst, kfit_cu_ptr src, size_t bytes))                                      \
     X(to_device, cuMemcpyHtoDAsync_v2, (kfit_cu_ptr, const void *, size_t bytes, kfit_cu_stream))            \
     X(to_host, cuMemcpyDtoHAsync_v2, (void *, kfit_cu_ptr, size_t bytes, kfit_cu_stream))                    \
     X(on_device, cuMemcpyDtoDAsync_v2, (kfit_cu_ptr, kfit_cu_ptr, size_t bytes, kfit_cu_stream))             \
@@ -162,8 +164,8 @@ struct kfit_cuda {
 #undef KFIT_X
 };
 
-/* Opens libcuda.so.1 and fills the table once per process. KFIT_E_UNSUPPORTED: no driver, or one too old (names the
- * first missing symbol). Does not call cuInit. */
+/* Opens libcuda.so.1 and fills the table once per process. KFIT_E_UNSUPPORTED: no driver, or one too old
+ * (names the first missing symbol). Does not call cuInit. */
 enum kfit_status kfit_cuda_load(const struct kfit_cuda **out, struct kfit_error *err);
 
 /* Turns a failed call into a status and a text: "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". */

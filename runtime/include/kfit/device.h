@@ -16,9 +16,9 @@ extern "C" {
 #endif
 
 struct kfit_device_info {
-    char model[64];            /* CPU brand string or GPU name */
-    char arch[32];             /* "x86-64-v4", "sm_90a" */
-    uint32_t units;            /* online CPUs, SMs */
+    char model[64];                         /* CPU brand string or GPU name */
+    char arch[32];                          /* "x86-64-v4", "sm_90a" */
+    uint32_t units;                         /* online CPUs, SMs */
     uint64_t l1_bytes, l2_bytes, llc_bytes; /* data caches: per core, per core, whole */
     uint64_t memory_bytes;
     double timer_step_ns; /* smallest step seen of the clock used by the device's timings */
@@ -47,22 +47,23 @@ struct kfit_device {
     enum kfit_status (*describe)(struct kfit_device_info *info, struct kfit_error *err);
 
     /* Loading one at a time, for images that come and go: open, then add (the image's memory and plan may go
-     * after each call; KFIT_E_FORMAT leaves the set as it was, other errors spoil it), then seal, which fills kernels[i] for the
-     * i-th image added and makes all of them runnable. unload frees a set in any state. */
+     * after each call; KFIT_E_FORMAT leaves the set as it was, other errors spoil it), then seal, which fills
+     * kernels[i] for the i-th image added and makes all of them runnable. unload frees a set in any state. */
     enum kfit_status (*open)(struct kfit_modules **out, struct kfit_error *err);
     enum kfit_status (*add)(struct kfit_modules *m, const struct kfit_image *image, unsigned nargs,
                             struct kfit_error *err);
     enum kfit_status (*seal)(struct kfit_modules *m, struct kfit_kernel *kernels, struct kfit_error *err);
 
-    /* The three in one. Loads n images; *out is owned by the caller, kernels[i] receives image i's kernel (valid until unload).
-     * The images' memory may go after the call. All or nothing. */
-    enum kfit_status (*load)(const struct kfit_image *images, size_t n, unsigned nargs, struct kfit_modules **out,
-                             struct kfit_kernel *kernels, struct kfit_error *err);
+    /* The three in one. Loads n images; *out is owned by the caller, kernels[i] receives image i's kernel
+     * (valid until unload). The images' memory may go after the call. All or nothing. */
+    enum kfit_status (*load)(const struct kfit_image *images, size_t n, unsigned nargs,
+                             struct kfit_modules **out, struct kfit_kernel *kernels, struct kfit_error *err);
     void (*unload)(struct kfit_modules *m); /* only when no call can be running; NULL is legal */
 
     /* Launches with nargs pointers and the workspace (device memory of kernel->workspace_bytes, or NULL).
      * On host returns when the result is there. stream is ignored on host. Hot path: cannot fail on host. */
-    enum kfit_status (*launch)(const struct kfit_kernel *k, void *const args[], void *workspace, void *stream);
+    enum kfit_status (*launch)(const struct kfit_kernel *k, void *const args[], void *workspace,
+                               void *stream);
 
     enum kfit_status (*alloc)(size_t bytes, void **out, struct kfit_error *err);
     void (*free)(void *p, size_t bytes);

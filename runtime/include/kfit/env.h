@@ -29,15 +29,16 @@ struct kfit_env {
     uint64_t hard_hash, soft_hash;
 };
 
-/* Fills the hard part for this machine's CPU and `blas_threads` (0: unknown), and the soft part from the given
- * names (NULL: left out). Separators (';', '=', control characters) inside values become '_'. */
+/* Fills the hard part for this machine's CPU and `blas_threads` (0: unknown), and the soft part from the
+ * given names (NULL: left out). Separators (';', '=', control characters) inside values become '_'. */
 void kfit_env_host(struct kfit_env *env, int blas_threads, const char *blas, const char *compiler);
 
 /* The same for a GPU, from what its device describes. units tells a MIG slice from the whole. */
-void kfit_env_cuda(struct kfit_env *env, const char *arch, const char *model, unsigned units, const char *driver,
-                   const char *blas, const char *compiler);
+void kfit_env_cuda(struct kfit_env *env, const char *arch, const char *model, unsigned units,
+                   const char *driver, const char *blas, const char *compiler);
 
-/* Name of the instruction-set level of this CPU, for -march and for the environment: "x86-64-v2", "-v3", "-v4". */
+/* Name of the instruction-set level of this CPU, for -march and for the environment:
+ * "x86-64-v2", "-v3", "-v4". */
 const char *kfit_host_isa(void);
 
 /* Copies value of `name` in a text of this form into buf; returns false (buf "") if absent or too long. */

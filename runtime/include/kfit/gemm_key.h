@@ -33,11 +33,13 @@ static inline bool kfit_gemm_key_fill_inline(const struct kfit_gemm_call *call, 
         ((m | n | k | lda | ldb | ldc) >> 31))
         return false;
     unsigned shift = call->type == KFIT_F64 ? 3 : 2;
-    uint64_t bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)call->c | (uint64_t)(lda | ldb | ldc) << shift | 16;
+    uint64_t bits =
+        (uintptr_t)a | (uintptr_t)b | (uintptr_t)call->c | (uint64_t)(lda | ldb | ldc) << shift | 16;
     uint64_t type = (uint64_t)call->type;
-    key->words[0] = KFIT_GEMM_KEY_BYTES | (uint64_t)KFIT_OP_GEMM << 8 | (uint64_t)ta << 16 | (uint64_t)tb << 24 |
-                    type << 32 | type << 40 | type << 48 | type << 56;
-    key->words[1] = kfit_scalar_class(call->alpha) | kfit_scalar_class(call->beta) << 8 | (bits & -bits) << 16;
+    key->words[0] = KFIT_GEMM_KEY_BYTES | (uint64_t)KFIT_OP_GEMM << 8 | (uint64_t)ta << 16 |
+                    (uint64_t)tb << 24 | type << 32 | type << 40 | type << 48 | type << 56;
+    key->words[1] =
+        kfit_scalar_class(call->alpha) | kfit_scalar_class(call->beta) << 8 | (bits & -bits) << 16;
     key->words[2] = (uint64_t)m | (uint64_t)n << 32;
     key->words[3] = (uint64_t)k | (uint64_t)lda << 32;
     key->words[4] = (uint64_t)ldb | (uint64_t)ldc << 32;

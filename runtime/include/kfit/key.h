@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define KFIT_KEY_MAX_BYTES 128
-#define KFIT_KEY_TEXT_MAX 512 /* room for any key's text, with its NUL */
+#define KFIT_KEY_TEXT_MAX  512 /* room for any key's text, with its NUL */
 
 /* Numbers are stored in traces and records: append only. */
 enum kfit_op_id { KFIT_OP_NONE, KFIT_OP_GEMM, KFIT_OP_COUNT };
@@ -62,7 +62,7 @@ union kfit_key {
     uint64_t words[KFIT_KEY_MAX_BYTES / 8];
 };
 
-#define KFIT_GEMM_KEY_BYTES 40u
+#define KFIT_GEMM_KEY_BYTES         40u
 #define KFIT_GEMM_KEY_BATCHED_BYTES 72u
 
 static inline bool kfit_key_equal(const union kfit_key *a, const union kfit_key *b)
@@ -90,9 +90,9 @@ size_t kfit_key_format(const union kfit_key *key, char *buf, size_t size);
  * with the offending part and what was expected in err. */
 enum kfit_status kfit_key_parse(const char *text, union kfit_key *key, struct kfit_error *err);
 
-const char *kfit_dtype_name(enum kfit_dtype t);  /* "f32"; "?" if unknown */
-unsigned kfit_dtype_bytes(enum kfit_dtype t);    /* 0 if unknown */
-double kfit_dtype_roundoff(enum kfit_dtype t);   /* unit roundoff u = 2^-p; 0 if unknown */
+const char *kfit_dtype_name(enum kfit_dtype t); /* "f32"; "?" if unknown */
+unsigned kfit_dtype_bytes(enum kfit_dtype t);   /* 0 if unknown */
+double kfit_dtype_roundoff(enum kfit_dtype t);  /* unit roundoff u = 2^-p; 0 if unknown */
 
 #ifdef __cplusplus
 }

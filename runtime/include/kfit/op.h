@@ -84,9 +84,9 @@ struct kfit_gemm_call {
 };
 
 /* Canonicalises a call into a key and the argument order of the key (args[0..2] = A, B, C of the canonical
- * row-major form). kfit/gemm_key.h has the inline form. No errors are formatted. Returns false if the call cannot be a key
- * (dimension 0 or beyond int32, leading dimension illegal): then the original must run. Fields for alpha and
- * beta classes are filled, also OTHER. Cost: a few ns. Thread-safety: pure. */
+ * row-major form). kfit/gemm_key.h has the inline form. No errors are formatted. Returns false if the call
+ * cannot be a key (dimension 0 or beyond int32, leading dimension illegal): then the original must run.
+ * Fields for alpha and beta classes are filled, also OTHER. Cost: a few ns. Thread-safety: pure. */
 bool kfit_gemm_key_fill(const struct kfit_gemm_call *call, union kfit_key *key, const void *args[3]);
 
 #ifdef __cplusplus

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define KFIT_LAUNCHES_MAX 4
+#define KFIT_LAUNCHES_MAX   4
 #define KFIT_ENTRY_NAME_MAX 64
 
 enum kfit_ws_init {
@@ -38,8 +38,8 @@ struct kfit_plan {
     struct kfit_launch launches[KFIT_LAUNCHES_MAX];
 };
 
-/* Bounds: counts, names terminated, grids non-zero, host entry inside image_bytes and workspace at most 1 GiB.
- * Every plan that comes from a file is checked before use. Errors: KFIT_E_FORMAT. */
+/* Bounds: counts, names terminated, grids non-zero, host entry inside image_bytes and workspace at most 1
+ * GiB. Every plan that comes from a file is checked before use. Errors: KFIT_E_FORMAT. */
 enum kfit_status kfit_plan_check(const struct kfit_plan *plan, uint64_t image_bytes, struct kfit_error *err);
 
 #ifdef __cplusplus

@@ -60,7 +60,8 @@ const char *kfit_status_str(enum kfit_status s);
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
-enum kfit_status kfit_fail(struct kfit_error *err, enum kfit_status s, const char *fmt, ...);
+enum kfit_status
+kfit_fail(struct kfit_error *err, enum kfit_status s, const char *fmt, ...);
 
 #ifdef __cplusplus
 }

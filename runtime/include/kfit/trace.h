@@ -8,8 +8,8 @@
  *                         hash & (slot_count - 1)
  *
  * A slot goes EMPTY -> CLAIMED -> READY; readers skip and count CLAIMED ones and slots whose key does not
- * pass kfit_key_check or does not match its hash. Only a bad header refuses a file. Counters are relaxed atomics. Shapes and times only,
- * never tensor contents.
+ * pass kfit_key_check or does not match its hash. Only a bad header refuses a file. Counters are relaxed
+ * atomics. Shapes and times only, never tensor contents.
  *
  * Version rules: any change of these structs is a new version; golden bytes in tests/golden/.
  */
@@ -28,12 +28,12 @@
 extern "C" {
 #endif
 
-#define KFIT_TRACE_MAGIC "kfittrc"
-#define KFIT_TRACE_VERSION 1u
+#define KFIT_TRACE_MAGIC         "kfittrc"
+#define KFIT_TRACE_VERSION       1u
 #define KFIT_TRACE_SLOTS_DEFAULT 16384u
-#define KFIT_TRACE_SLOTS_MAX (1u << 20)
-#define KFIT_TRACE_REASONS 20 /* counters per slot, >= KFIT_REASON_COUNT */
-#define KFIT_TRACE_GENERICS 4
+#define KFIT_TRACE_SLOTS_MAX     (1u << 20)
+#define KFIT_TRACE_REASONS       20 /* counters per slot, >= KFIT_REASON_COUNT */
+#define KFIT_TRACE_GENERICS      4
 
 enum kfit_slot_state { KFIT_SLOT_EMPTY, KFIT_SLOT_CLAIMED, KFIT_SLOT_READY };
 enum kfit_control { KFIT_CONTROL_RUN, KFIT_CONTROL_OFF };
@@ -41,17 +41,17 @@ enum kfit_mode { KFIT_MODE_OFF, KFIT_MODE_RECORD, KFIT_MODE_DISPATCH, KFIT_MODE_
 
 /* A library that provides the generic: where it lives, how it names its functions, what it says of itself. */
 struct kfit_generic {
-    char path[256];   /* file the process has loaded */
-    char naming[32];  /* pattern with one %s, e.g. "cblas_%s", "scipy_cblas_%s64_" */
-    char config[128]; /* e.g. "OpenBLAS 0.3.21 ... Zen MAX_THREADS=64" */
-    int32_t threads;  /* at the time of the first call; 0 unknown */
+    char path[256];    /* file the process has loaded */
+    char naming[32];   /* pattern with one %s, e.g. "cblas_%s", "scipy_cblas_%s64_" */
+    char config[128];  /* e.g. "OpenBLAS 0.3.21 ... Zen MAX_THREADS=64" */
+    int32_t threads;   /* at the time of the first call; 0 unknown */
     uint32_t int_bits; /* 32 or 64: width of its integers */
 };
 
-struct kfit_trace_slot { /* 320 bytes */
-    uint32_t state;      /* enum kfit_slot_state */
-    uint32_t generic;    /* library last called for it: index into header.generics, if < generic_count */
-    uint64_t hash;       /* kfit_key_hash(&key); never 0 in a slot in use */
+struct kfit_trace_slot {  /* 320 bytes */
+    uint32_t state;       /* enum kfit_slot_state */
+    uint32_t generic;     /* library last called for it: index into header.generics, if < generic_count */
+    uint64_t hash;        /* kfit_key_hash(&key); never 0 in a slot in use */
     uint32_t last_seen_s; /* CLOCK_REALTIME_COARSE seconds, refreshed now and then */
     uint32_t zero;
     uint64_t zero2;
@@ -67,19 +67,19 @@ struct kfit_trace_header { /* 4096 bytes */
     uint32_t slots_busy; /* calls counted as unkeyed because another thread was still entering their key */
     int32_t pid;
     uint32_t uid;
-    uint64_t start_ticks;   /* field 22 of /proc/self/stat */
+    uint64_t start_ticks; /* field 22 of /proc/self/stat */
     int64_t start_unix_ns;
-    int64_t end_unix_ns;    /* 0 while running or killed */
-    int32_t rank;           /* -1 unknown */
-    uint32_t mode;          /* enum kfit_mode */
-    uint32_t control;       /* enum kfit_control; written by `kfit off`, read by the dispatcher on each call */
-    uint32_t state_reason;  /* enum kfit_reason: why nothing is dispatched, NONE while dispatching */
-    uint64_t generation;    /* 0: none */
+    int64_t end_unix_ns;   /* 0 while running or killed */
+    int32_t rank;          /* -1 unknown */
+    uint32_t mode;         /* enum kfit_mode */
+    uint32_t control;      /* enum kfit_control; written by `kfit off`, read by the dispatcher on each call */
+    uint32_t state_reason; /* enum kfit_reason: why nothing is dispatched, NONE while dispatching */
+    uint64_t generation;   /* 0: none */
     uint8_t generation_digest[32];
     uint64_t unkeyed[KFIT_TRACE_REASONS]; /* calls that never became a key, by reason */
     char boot_id[40];
-    char label[64];      /* KFIT_LABEL, printable */
-    char program[128];   /* command name and first argument */
+    char label[64];       /* KFIT_LABEL, printable */
+    char program[128];    /* command name and first argument */
     char state_text[256]; /* one sentence for people: what state, why */
     struct kfit_env env;
     uint32_t generic_count, zero;
@@ -90,13 +90,13 @@ struct kfit_trace_header { /* 4096 bytes */
 
 #define KFIT_TRACE_FILES_MAX 1024u /* a directory with more entries takes no new trace */
 
-
 /* ---- reading (offline; any thread, one object per thread) ---- */
 
 struct kfit_trace; /* a snapshot of a file's header and slots in private memory */
 
 /* Reads path. Refuses what is not a regular file, larger than the format allows, truncated, or of another
- * version (KFIT_E_FORMAT, KFIT_E_VERSION, KFIT_E_IO with a message). On success *out is owned by the caller. */
+ * version (KFIT_E_FORMAT, KFIT_E_VERSION, KFIT_E_IO with a message). On success *out is owned
+ * by the caller. */
 enum kfit_status kfit_trace_read(const char *path, struct kfit_trace **out, struct kfit_error *err);
 void kfit_trace_destroy(struct kfit_trace *t);
 
@@ -147,20 +147,22 @@ struct kfit_recorder_params {
     enum kfit_mode mode;
 };
 
-/* Makes the file in full (O_EXCL | O_NOFOLLOW, 0600, posix_fallocate, so that a full disk is an error here and
- * never a SIGBUS later) and maps it. With dir NULL, or never failing for the caller's sake: on any error the
- * recorder is made memory-only, *out is valid, and the status and err say why no file exists.
- * Only KFIT_E_NOMEM leaves *out NULL. Makes no thread, no output, no malloc. */
+/* Makes the file in full (O_EXCL | O_NOFOLLOW, 0600, posix_fallocate, so that a full disk is an error here
+ * and never a SIGBUS later) and maps it. With dir NULL, or never failing for the caller's sake: on any error
+ * the recorder is made memory-only, *out is valid, and the status and err say why no file exists. Only
+ * KFIT_E_NOMEM leaves *out NULL. Makes no thread, no output, no malloc. */
 enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct kfit_recorder_params *params,
                                       struct kfit_error *err);
 
 /* Notes the end in the header and unmaps. The file stays. */
 void kfit_recorder_destroy(struct kfit_recorder *r);
-/* In a forked child: lets go of the parent's file without a trace in it. Its mapping becomes private zeros, so
- * that a call cut in two by the fork still has memory to write to; r stays the caller's (one page or two). */
+/* In a forked child: lets go of the parent's file without a trace in it. Its mapping becomes private zeros,
+ * so that a call cut in two by the fork still has memory to write to; r stays the caller's (one
+ * page or two). */
 void kfit_recorder_abandon(struct kfit_recorder *r);
 
-/* The live header, always followed by the slots; fields other than counters are written only by the creating thread at start. */
+/* The live header, always followed by the slots; fields other than counters are written only by the creating
+ * thread at start. */
 struct kfit_trace_header *kfit_recorder_header(struct kfit_recorder *r);
 const char *kfit_recorder_path(const struct kfit_recorder *r); /* "" if memory only */
 

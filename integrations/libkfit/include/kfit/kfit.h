@@ -4,7 +4,7 @@
  *     params.blas = (const void *)cblas_sgemm;
  *     struct kfit *k = NULL;
  *     if (kfit_open(&k, &params, message, sizeof message) != 0)
- *         fprintf(stderr, "%s\n", message);     // k is NULL: everything below is legal with it, and does nothing
+ *         fprintf(stderr, "%s\n", message);     // k is NULL: all below is legal with it, and does nothing
  *     ...
  *     if (!kfit_try_sgemm(k, order, ta, tb, m, n, p, alpha, a, lda, b, ldb, beta, c, ldc))
  *         cblas_sgemm(order, ta, tb, m, n, p, alpha, a, lda, b, ldb, beta, c, ldc);
@@ -12,11 +12,11 @@
  *     kfit_close(k);
  *
  * Each try is counted in the trace; it computes only where the published generation has a kernel proved for
- * exactly this shape. It takes no lock, makes no system call and allocates nothing. After fork the child's first
- * try gives it a trace of its own. Never prints, exits or starts a thread.
+ * exactly this shape. It takes no lock, makes no system call and allocates nothing. After fork the child's
+ * first try gives it a trace of its own. Never prints, exits or starts a thread.
  *
- * This header stands alone: nothing else of kfit is needed. Symbols and structs grow only at their ends within
- * one soversion.
+ * This header stands alone: nothing else of kfit is needed. Symbols and structs grow only at their ends
+ * within one soversion.
  */
 #ifndef KFIT_KFIT_H
 #define KFIT_KFIT_H
@@ -39,50 +39,54 @@ struct kfit;
 
 /* Zero or NULL is the default everywhere. Texts live only for the call. */
 struct kfit_open_params {
-    const char *mode;       /* "off", "record", "dispatch", "both"; NULL: record if trace_dir is set, dispatch if
-                             * cache_dir is, off with neither */
+    /* "off", "record", "dispatch", "both"; NULL: record if trace_dir is set, dispatch if cache_dir is, off
+     * with neither */
+    const char *mode;
     const char *cache_dir;  /* where generations are published */
     const char *generation; /* number or 64 hex digits; NULL: the current one */
     const char *bans;       /* keys that must not run, separated by blanks or newlines */
-    const char *trace_dir;  /* NULL: $KFIT_TRACE, $XDG_RUNTIME_DIR/kfit or /dev/shm/kfit-<uid>; it is used also
-                             * when only dispatching: `kfit off` acts through the trace. "" or one that cannot be
-                             * used: counts in memory only */
-    const char *label;      /* of the deployment */
-    const void *blas;       /* one function of the BLAS that runs otherwise, such as (const void *)cblas_sgemm:
-                             * tells tuning what to beat, and asks OpenBLAS for its threads */
+    /* NULL: $KFIT_TRACE, $XDG_RUNTIME_DIR/kfit or /dev/shm/kfit-<uid>; it is used also when only dispatching:
+     * `kfit off` acts through the trace. "" or one that cannot be used: counts in memory only */
+    const char *trace_dir;
+    const char *label; /* of the deployment */
+    /* One function of the BLAS that runs otherwise, such as (const void *)cblas_sgemm: tells tuning what to
+     * beat, and asks OpenBLAS for its threads */
+    const void *blas;
     const char *blas_naming; /* how that BLAS names cblas functions; NULL: "cblas_%s" */
-    int blas_threads;       /* if it is not an OpenBLAS, which is asked; 0: unknown */
+    int blas_threads;        /* if it is not an OpenBLAS, which is asked; 0: unknown */
 };
 
-/* KFIT_MODE, KFIT_CACHE, KFIT_GENERATION, KFIT_BAN, KFIT_TRACE, KFIT_LABEL (none in a setuid program). The texts
- * are the environment's own. */
+/* KFIT_MODE, KFIT_CACHE, KFIT_GENERATION, KFIT_BAN, KFIT_TRACE, KFIT_LABEL (none in a setuid program). The
+ * texts are the environment's own. */
 KFIT_API struct kfit_open_params kfit_params_from_environment(void);
 
-/* Returns 0 and an object, or a negative number, *out NULL and the reason in message (may be NULL). A missing or
- * damaged generation or trace directory is not a failure: kfit_state says what runs and why.
- * Mode "off" gives *out NULL and 0. Thread-safety: any thread; the object may be used by all threads at once. */
+/* Returns 0 and an object, or a negative number, *out NULL and the reason in message (may be NULL). A missing
+ * or damaged generation or trace directory is not a failure: kfit_state says what runs and why. Mode "off"
+ * gives *out NULL and 0. Thread-safety: any thread; the object may be used by all threads at once. */
 KFIT_API int kfit_open(struct kfit **out, const struct kfit_open_params *params, char *message, size_t size);
 
 /* Only when no thread can be in a try. NULL is legal. */
 KFIT_API void kfit_close(struct kfit *k);
 
-/* Arguments as cblas_{s,d}gemm takes them; order 101 row-major, 102 column-major; transposes 111 no, 112 and 113
- * yes. True: the result is in c. False: nothing was touched, call your BLAS. Any thread, k NULL is legal. */
-KFIT_API bool kfit_try_sgemm(struct kfit *k, int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t p,
-                             float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
-                             float *c, int64_t ldc);
-KFIT_API bool kfit_try_dgemm(struct kfit *k, int order, int trans_a, int trans_b, int64_t m, int64_t n, int64_t p,
-                             double alpha, const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
-                             double *c, int64_t ldc);
+/* Arguments as cblas_{s,d}gemm takes them; order 101 row-major, 102 column-major; transposes 111 no, 112 and
+ * 113 yes. True: the result is in c. False: nothing was touched, call your BLAS. Any thread, k
+ * NULL is legal. */
+KFIT_API bool kfit_try_sgemm(struct kfit *k, int order, int trans_a, int trans_b, int64_t m, int64_t n,
+                             int64_t p, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                             float beta, float *c, int64_t ldc);
+KFIT_API bool kfit_try_dgemm(struct kfit *k, int order, int trans_a, int trans_b, int64_t m, int64_t n,
+                             int64_t p, double alpha, const double *a, int64_t lda, const double *b,
+                             int64_t ldb, double beta, double *c, int64_t ldc);
 
 /* Notes one call that cannot be tried (another operation), so that reports know their share. */
 KFIT_API void kfit_note_other(struct kfit *k);
 
-/* Tells that the BLAS now runs with this many threads: kernels tuned for another count stay away. Any thread. */
+/* Tells that the BLAS now runs with this many threads: kernels tuned for another count stay
+ * away. Any thread. */
 KFIT_API void kfit_note_threads(struct kfit *k, int blas_threads);
 
-/* One line for people: the generation and its kernels, or why nothing is dispatched; then the trace file. Returns
- * its length, cut to size. */
+/* One line for people: the generation and its kernels, or why nothing is dispatched; then the trace file.
+ * Returns its length, cut to size. */
 KFIT_API size_t kfit_state(struct kfit *k, char *buf, size_t size);
 
 #ifdef __cplusplus
