@@ -1,97 +1,9 @@
-/* Published kernels in real programs. The kernels here do not multiply: they write 42, so that a program's
- * output says which of its calls ran them. */
+/* Published kernels in real programs. */
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kfit/generation.h"
-#include "kfit/op.h"
 #include "kfit/reason.h"
-#include "traces.h"
-
-/* The image: position-independent code without data, between the bounds that the linker gives its section. */
-__attribute__((section("kfit_image"), noinline, used)) static void
-kernel_of_16(const float *a, const float *b, float *c, void *workspace)
-{
-    volatile uint32_t *out = (volatile uint32_t *)(void *)c; /* bits: a float constant would be data */
-    (void)a, (void)b, (void)workspace;
-    for (int i = 0; i < 16; i++)
-        out[i] = 0x42280000;
-}
-extern const uint8_t __start_kfit_image[], __stop_kfit_image[];
-
-static const struct kfit_gemm_call square = {.type = KFIT_F32,
-                                             .m = 4,
-                                             .n = 4,
-                                             .k = 4,
-                                             .lda = 4,
-                                             .ldb = 4,
-                                             .ldc = 4,
-                                             .alpha = 1,
-                                             .a = (void *)64,
-                                             .b = (void *)64,
-                                             .c = (void *)64};
-/* a row of numpy's x @ W: sixteen columns, as the kernel writes */
-static const struct kfit_gemm_call row = {.type = KFIT_F32,
-                                          .m = 1,
-                                          .n = 16,
-                                          .k = 8,
-                                          .lda = 8,
-                                          .ldb = 16,
-                                          .ldc = 16,
-                                          .alpha = 1,
-                                          .a = (void *)64,
-                                          .b = (void *)64,
-                                          .c = (void *)64};
-static const char square_text[] =
-    "gemm/f32,f32,f32/acc=f32/m=4,n=4,k=4/nn/lda=4,ldb=4,ldc=4/alpha=1,beta=0/align=16";
-static const char row_text[] =
-    "gemm/f32,f32,f32/acc=f32/m=1,n=16,k=8/nn/lda=8,ldb=16,ldc=16/alpha=1,beta=0/align=16";
-
-static char cache_env[400], trace_dir[300];
-
-static void record(struct kfit_record *r, const struct kfit_gemm_call *call, const struct kfit_env *env)
-{
-    const void *args[3];
-    memset(r, 0, sizeof *r);
-    CHECK(kfit_gemm_key_fill(call, &r->key, args));
-    r->kind = KFIT_RECORD_WINNER;
-    r->op_version = kfit_op_of(&r->key)->version;
-    r->env_hard = env->hard_hash;
-    r->env_soft = env->soft_hash;
-    r->made_unix_s = 1700000000;
-    r->ns_candidate = 10, r->ns_incumbent = r->ns_generic = 20;
-    r->ratio = 2, r->lo = 1.9, r->hi = 2.1;
-    memset(r->source_digest, 7, sizeof r->source_digest);
-    snprintf(r->origin, sizeof r->origin, "person:test");
-    r->plan.launch_count = 1;
-    r->plan.launches[0] = (struct kfit_launch){
-        .entry = "kfit_main",
-        .grid = {1, 1, 1},
-        .block = {1, 1, 1},
-        .cluster = {1, 1, 1},
-        .entry_offset = (uint64_t)((const uint8_t *)(uintptr_t)kernel_of_16 - __start_kfit_image)};
-    r->image = __start_kfit_image;
-    r->image_bytes = (uint64_t)(__stop_kfit_image - __start_kfit_image);
-}
-
-/* Publishes both kernels for this machine at one BLAS thread. */
-static void publish(void)
-{
-    struct kfit_env env;
-    struct kfit_record r[2];
-    struct kfit_error err = {""};
-    char dir[300];
-    uint64_t number;
-    kfit_env_host(&env, 1, "OpenBLAS", NULL);
-    record(&r[0], &square, &env);
-    record(&r[1], &row, &env);
-    snprintf(dir, sizeof dir, "%s/cache", kfit_test_dir());
-    snprintf(cache_env, sizeof cache_env, "KFIT_CACHE=%s", dir);
-    snprintf(trace_dir, sizeof trace_dir, "%s/trace", kfit_test_dir());
-    const struct kfit_publish_params params = {
-        .dir = dir, .records = r, .count = 2, .envs = &env, .env_count = 1, .approver = "test"};
-    CHECK_OK(kfit_generation_publish(&params, &number, &err), err);
-}
+#include "published.h"
 
 /* Runs calls.c and returns the only trace. */
 static struct kfit_trace *run(char **out, const char *extra, const char *const argv[])
@@ -103,7 +15,6 @@ static struct kfit_trace *run(char **out, const char *extra, const char *const a
     CHECK_STR(err, "");
     return trace_only(trace_dir);
 }
-#define CALLS_ARGV(...) ((const char *[]){CALLS, __VA_ARGS__, NULL})
 
 /* ---- cases ---- */
 
@@ -197,37 +108,21 @@ static void threadpoolctl_is_seen(void)
     CHECK_INT(trace_calls_of(t, row_text, KFIT_REASON_THREADS), 1);
 }
 
-/* A program that calls once per line on its standard input. */
 static void off_works_within_one_call(void)
 {
     publish();
-    int to[2], from[2], st;
-    CHECK(!pipe(to) && !pipe(from));
-    pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (!pid) {
-        char trace[400];
-        snprintf(trace, sizeof trace, "KFIT_TRACE=%s", trace_dir);
-        dup2(to[0], 0), dup2(from[1], 1);
-        close(to[1]), close(from[0]);
-        putenv(trace), putenv(cache_env), putenv("LD_PRELOAD=" SHIM), putenv("OPENBLAS_NUM_THREADS=1");
-        execl(CALLS, CALLS, "lines", NULL);
-        _exit(127);
-    }
-    close(to[0]), close(from[1]);
-    FILE *answers = fdopen(from[0], "r");
+    struct server server = start_server();
+    int st;
     static const struct {
         enum kfit_control before;
         const char *answer;
     } steps[] = {{KFIT_CONTROL_RUN, "42\n"}, {KFIT_CONTROL_OFF, "0.390625\n"}, {KFIT_CONTROL_RUN, "42\n"}};
     struct kfit_error err = {""};
-    char path[800] = "", line[64], *out;
+    char path[800] = "", *out;
     for (int i = 0; i < 3; i++) {
         if (i)
             CHECK_OK(kfit_trace_set_control(path, steps[i].before, &err), err);
-        CHECK_INT(write(to[1], "\n", 1), 1);
-        CHECK(fgets(line, sizeof line, answers));
-        CHECK_STR(line, steps[i].answer);
+        CHECK_STR(ask_server(&server), steps[i].answer);
         if (!i) {
             char command[400];
             snprintf(command, sizeof command, "printf %%s %s/*.kft", trace_dir);
@@ -235,8 +130,8 @@ static void off_works_within_one_call(void)
             snprintf(path, sizeof path, "%s", out);
         }
     }
-    close(to[1]);
-    CHECK(waitpid(pid, &st, 0) == pid && st == 0);
+    close(server.to);
+    CHECK(waitpid(server.pid, &st, 0) == server.pid && st == 0);
     struct kfit_trace *t = trace_only(trace_dir);
     CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_NONE), 2);
     CHECK_INT(trace_calls_of(t, square_text, KFIT_REASON_OFF), 1);
