@@ -113,7 +113,8 @@ const char *cli_key(const union kfit_key *key);
 const char *cli_ns(double ns);          /* "45.2 us"; "-" if not positive */
 const char *cli_when(int64_t unix_s);   /* local time; "-" if 0 */
 const char *cli_user(void);             /* who runs kfit */
-void *cli_alloc(void *p, size_t bytes); /* realloc that ends the program when there is no memory */
+/* realloc that ends the program when there is no memory */
+__attribute__((returns_nonnull)) void *cli_alloc(void *p, size_t bytes);
 
 /* Prints and frees. */
 int cli_json_print(cJSON *root);

@@ -49,9 +49,9 @@ static void set_or_leave(const char *name, const char *value)
 /* Prepended: what the user preloads stays, after us. */
 static void preload(const char *shim)
 {
-    const char *old = getenv("LD_PRELOAD");
-    char *all = cli_alloc(NULL, strlen(shim) + (old ? strlen(old) : 0) + 2);
-    sprintf(all, old && *old ? "%s:%s" : "%s", shim, old);
+    const char *old = getenv("LD_PRELOAD") ?: "";
+    char *all = cli_alloc(NULL, strlen(shim) + strlen(old) + 2);
+    sprintf(all, "%s%s%s", shim, *old ? ":" : "", old);
     setenv("LD_PRELOAD", all, 1);
     free(all);
 }
