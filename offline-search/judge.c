@@ -203,6 +203,8 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
                          g->distribution[0] ? ": " : "", g->at);
         }
     }
+    if (st == KFIT_OK && !job->screen && r->verdict == KFIT_VERDICT_KEPT && !(r->bound_ns > 0))
+        st = j->ops->bound(j->device, job->key, &r->bound_ns, err); /* how far the generic is from it */
     if (st == KFIT_OK && !stopped)
         r->verdict = job->screen ? KFIT_VERDICT_KEPT : KFIT_VERDICT_PROMOTED;
     j->ops->end(&t);

@@ -32,10 +32,13 @@ static void add_result(struct kfit_report_key *k, const struct kfit_record *reco
     k->before_ns = record->ns_generic > 0 ? record->ns_generic : record->ns_incumbent;
     k->after_ns = won ? record->ns_candidate : k->before_ns;
     k->measured = k->before_ns > 0;
-    if (!won && receipt && kfit_record_receipt(record, store, receipt)) {
-        snprintf(k->code, sizeof k->code, "%s", kfit_code_str(receipt->code));
-        if (receipt->verdict != KFIT_VERDICT_PROMOTED)
-            k->verdict = receipt->verdict;
+    if (receipt && kfit_record_receipt(record, store, receipt)) {
+        k->floor_ns = receipt->bound_ns;
+        if (!won) {
+            snprintf(k->code, sizeof k->code, "%s", kfit_code_str(receipt->code));
+            if (receipt->verdict != KFIT_VERDICT_PROMOTED)
+                k->verdict = receipt->verdict;
+        }
     }
     free(receipt);
 }
@@ -121,6 +124,9 @@ enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfi
     struct kfit_report r = {.generation = in->generation};
     for (size_t i = 0; i < in->count && s == KFIT_OK; i++)
         s = add_trace(&r, &room, in->traces[i], err);
+    for (size_t i = 0; i < in->wanted_count && s == KFIT_OK; i++)
+        if (!row_for(&r, &room, in->wanted[i].env_hard, &in->wanted[i].key))
+            s = kfit_fail(err, KFIT_E_NOMEM, "report: out of memory");
     if (s != KFIT_OK) {
         kfit_report_finish(&r);
         return s;

@@ -19,9 +19,17 @@
 
 #define KFIT_REPORT_VERSION 1
 
+/* A key of interest beside what was recorded: a row without calls where no trace has it. */
+struct kfit_report_want {
+    union kfit_key key;
+    uint64_t env_hard;
+};
+
 struct kfit_report_input {
     struct kfit_trace *const *traces; /* may be many; a key in two environments is two rows */
     size_t count;
+    const struct kfit_report_want *wanted;
+    size_t wanted_count;
     const struct kfit_records *published,
         *staged;              /* may be NULL; the published result of a key comes first */
     struct kfit_store *store; /* for codes from receipts; may be NULL */
@@ -34,7 +42,8 @@ struct kfit_report_key {
     uint64_t calls, count[KFIT_TRACE_REASONS];
     double share;               /* of the recorded time in known ops */
     double before_ns, after_ns; /* generic, and what the known result makes of it; 0: not known */
-    double ratio, lo, hi;       /* before / after; 0: never judged */
+    double floor_ns;      /* measured lower bound of any kernel for it, from the receipt; 0: not known */
+    double ratio, lo, hi; /* before / after; 0: never judged */
     bool measured, judged, published;
     enum kfit_verdict verdict; /* if judged */
     char code[40];             /* why it was kept or refused; "" if promoted or not known */

@@ -34,6 +34,7 @@ static cJSON *row(const struct kfit_report_key *k)
     number(o, "share", k->share, true);
     number(o, "before_ns", k->before_ns, k->before_ns > 0);
     number(o, "after_ns", k->after_ns, k->after_ns > 0);
+    number(o, "floor_ns", k->floor_ns, k->floor_ns > 0);
     number(o, "ratio", k->ratio, k->ratio > 0);
     number(o, "lo", k->lo, k->ratio > 0);
     number(o, "hi", k->hi, k->ratio > 0);

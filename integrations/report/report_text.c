@@ -25,18 +25,24 @@ static void ratio(const struct kfit_report_key *k, char buf[40])
 static void table(const struct kfit_report *r, FILE *to)
 {
     bool estimates = false;
-    fprintf(to, "%6s %10s %9s %9s  %-19s %-9s %s\n", "SHARE", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]",
-            "VERDICT", "KEY");
+    fprintf(to, "%6s %10s %9s %9s %9s %8s  %-19s %-9s %s\n", "SHARE", "CALLS", "BEFORE", "AFTER", "FLOOR",
+            "OF FLOOR", "RATIO [95 %]", "VERDICT", "KEY");
     for (size_t i = 0; i < r->count; i++) {
         const struct kfit_report_key *k = &r->keys[i];
-        char before[24], after[24], quot[40], key[KFIT_KEY_TEXT_MAX];
+        char share[16] = "-", before[24], after[24], floor[24], quot[40], key[KFIT_KEY_TEXT_MAX];
         kfit_key_format(&k->key, key, sizeof key);
         ratio(k, quot);
         estimates |= !k->measured;
-        fprintf(to, "%5.1f%% %10llu %9s %9s%s %-19s %-9s %s\n", 100 * k->share, (unsigned long long)k->calls,
-                ns(k->before_ns, before), ns(k->after_ns, after),
-                k->measured || !(k->before_ns > 0) ? " " : "~", quot,
-                k->judged ? kfit_verdict_str(k->verdict) : "untuned", key);
+        if (k->calls)
+            snprintf(share, sizeof share, "%.1f%%", 100 * k->share);
+        fprintf(to, "%6s %10llu %9s %9s%s%9s ", share, (unsigned long long)k->calls, ns(k->before_ns, before),
+                ns(k->after_ns, after), k->measured || !(k->before_ns > 0) ? " " : "~",
+                ns(k->floor_ns, floor));
+        if (k->floor_ns > 0)
+            fprintf(to, "%8.2f", k->after_ns / k->floor_ns);
+        else
+            fprintf(to, "%8s", "-");
+        fprintf(to, "  %-19s %-9s %s\n", quot, k->judged ? kfit_verdict_str(k->verdict) : "untuned", key);
     }
     if (estimates && r->any_measured)
         fprintf(
@@ -46,24 +52,9 @@ static void table(const struct kfit_report *r, FILE *to)
         fprintf(to, "shares are estimated from FLOPs and bytes: no key was measured yet\n");
 }
 
-void kfit_report_text(const struct kfit_report *r, FILE *to)
+/* The table, then what stays with the original and why. */
+static void tables(const struct kfit_report *r, FILE *to)
 {
-    if (!r->count) {
-        fprintf(to, "no call in known ops was recorded\n");
-        return;
-    }
-    fprintf(to,
-            "%.0f %% of the recorded time in known ops is in calls kfit can replace; %.0f %% was replaced; ",
-            100 * r->share_replaceable, 100 * r->share_replaced);
-    if (r->gain > 0)
-        fprintf(to, "estimated gain %.0f %%\n", 100 * r->gain);
-    else
-        fprintf(to, "no gain\n");
-    if (r->generation)
-        fprintf(to, "generation %llu; ", (unsigned long long)r->generation);
-    fprintf(to, "%zu keys: %zu promoted, %zu kept, %zu untuned; %llu calls, %.0f %% of them in known ops\n\n",
-            r->count, r->promoted, r->kept, r->untuned, (unsigned long long)(r->calls + r->unkeyed),
-            100 * r->share_known_ops);
     table(r, to);
 
     bool title = false;
@@ -101,4 +92,30 @@ void kfit_report_text(const struct kfit_report *r, FILE *to)
         kfit_key_format(&r->keys[i].key, key, sizeof key);
         fprintf(to, "  %s\n      %s\n", key, r->keys[i].near_miss);
     }
+}
+
+void kfit_report_text(const struct kfit_report *r, FILE *to)
+{
+    if (!r->count) {
+        fprintf(to, "no call in known ops was recorded\n");
+        return;
+    }
+    if (!r->calls) {
+        fprintf(to, "no call of these keys was recorded: results of %zu keys, without shares\n\n", r->count);
+        tables(r, to);
+        return;
+    }
+    fprintf(to,
+            "%.0f %% of the recorded time in known ops is in calls kfit can replace; %.0f %% was replaced; ",
+            100 * r->share_replaceable, 100 * r->share_replaced);
+    if (r->gain > 0)
+        fprintf(to, "estimated gain %.0f %%\n", 100 * r->gain);
+    else
+        fprintf(to, "no gain\n");
+    if (r->generation)
+        fprintf(to, "generation %llu; ", (unsigned long long)r->generation);
+    fprintf(to, "%zu keys: %zu promoted, %zu kept, %zu untuned; %llu calls, %.0f %% of them in known ops\n\n",
+            r->count, r->promoted, r->kept, r->untuned, (unsigned long long)(r->calls + r->unkeyed),
+            100 * r->share_known_ops);
+    tables(r, to);
 }
