@@ -10,9 +10,6 @@
 enum kfit_status kfit_compile_cuda(const struct kfit_compile_params *params, struct kfit_built *built,
                                    struct kfit_error *err);
 
-/* "NVRTC 13.0", for the soft environment. */
-enum kfit_status kfit_nvrtc_version(char *buf, size_t size, struct kfit_error *err);
-
 /* The same without a candidate, for the judge's own device code. cubin and ptx (may be NULL) are malloc'ed.
  * Refusals are in b. */
 enum kfit_status kfit_nvrtc_run(const struct kfit_compile_params *params, const char *const *options,

@@ -125,6 +125,7 @@ cJSON *cli_json_reasons(const uint64_t count[KFIT_TRACE_REASONS]); /* {"no_recor
 /* Files of our own installation, found relative to the running program, so that a moved tree works. */
 bool cli_find_shim(char *path, size_t size);
 bool cli_find_runner(char *path, size_t size);
+bool cli_find_runner_cuda(char *path, size_t size);
 bool cli_find_demo(char *path, size_t size); /* the folder of its scripts */
 /* dir, else the default, in buf; absolute where it exists. */
 const char *cli_cache_dir(const char *dir, char *buf, size_t size);
@@ -165,10 +166,26 @@ void cli_trace_totals(const struct kfit_trace *t, uint64_t count[KFIT_TRACE_REAS
 /* Pids of processes with kfit's kernels loaded and no trace file mapped: nobody can switch those off. */
 size_t cli_unreachable(int *pids, size_t max);
 
+/* ---- keys (keys.c) ---- */
+
+struct cli_keys {
+    union kfit_key *item; /* each once */
+    size_t count;
+};
+
+/* False, and why, if text is no key. */
+bool cli_keys_add(struct cli_keys *keys, const char *text, struct kfit_error *err);
+/* One key a line; what follows a # is a comment. Names every bad line on stderr; false if there was one, or
+ * no key that is new. */
+bool cli_keys_read(struct cli_keys *keys, const char *path);
+
 /* ---- libraries (generic.c) ---- */
 
 /* Finds out how the library (NULL: the system's) names its functions, what it says of itself, its threads. */
 enum kfit_status cli_generic_probe(const char *path, struct kfit_generic *g, struct kfit_error *err);
+/* libcublas: path, or in the folder path (a toolkit's, or that of PyPI's packages), or (NULL) where the
+ * loader finds it, or in the toolkit's usual place. The file is found, not opened. */
+enum kfit_status cli_generic_cublas(const char *path, struct kfit_generic *g, struct kfit_error *err);
 /* Name and version, as the shim puts them into the environment. */
 const char *cli_generic_name(const struct kfit_generic *g, char buf[64]);
 

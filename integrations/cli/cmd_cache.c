@@ -99,6 +99,24 @@ static void print_one(const struct cli_outcome *o, const char *title, const stru
     printf("  %s\n", cli_safe(cli_outcome_env(o, r->env_soft, env), sizeof env));
 }
 
+/* An evaluation that waits for a person: its receipt is all that is kept. */
+static void show_waiting(void *ctx, const struct kfit_receipt *r)
+{
+    cJSON *array = ctx;
+    char *text = kfit_receipt_to_json(r);
+    if (array) {
+        cJSON *e = cJSON_CreateObject();
+        cJSON_AddStringToObject(e, "key", cli_key(&r->key));
+        cJSON_AddStringToObject(e, "set", "waiting");
+        cJSON_AddItemToObject(e, "receipt", text ? cJSON_Parse(text) : cJSON_CreateNull());
+        cJSON_AddItemToArray(array, e);
+    } else {
+        printf("waits for a person: %s %s, %s\n  receipt: %s\n", SAFE(r->name), SAFE(r->knobs),
+               kfit_code_str(r->code), text ? text : "out of memory");
+    }
+    free(text);
+}
+
 static int show(int argc, char **argv)
 {
     const char *cache = NULL, *generation = NULL;
@@ -113,13 +131,15 @@ static int show(int argc, char **argv)
         CLI_OPTION_JSON(&json),
         {0},
     };
-    cli_parse(argc, argv,
-              &(struct cli_usage){.args = "KEY",
-                                  .doc = "Shows what is published and staged for a key, with its receipt.",
-                                  .options = options,
-                                  .min = 1,
-                                  .max = 1},
-              &args);
+    cli_parse(
+        argc, argv,
+        &(struct cli_usage){
+            .args = "KEY",
+            .doc = "Shows what is published, staged and waiting for a person for a key, with its receipt.",
+            .options = options,
+            .min = 1,
+            .max = 1},
+        &args);
     if (kfit_key_parse(args.item[0], &key, &err) != KFIT_OK)
         return cli_usage_error(argv, "%s", SAFE(err.text));
     if (!cli_outcome_open(&o, cache, generation, 0))
@@ -151,12 +171,15 @@ static int show(int argc, char **argv)
         }
     }
     free(receipt);
+    size_t waits = 0;
+    bool ok = cli_outcome_waiting(&o, &key, show_waiting, array, &waits);
+    found += waits;
     if (json)
         cli_json_print(array);
-    if (!found)
+    if (ok && !found)
         cli_fail("%s: neither published nor tuned in %s", cli_key(&key), cli_str(o.dir));
     cli_outcome_close(&o);
-    return found ? CLI_OK : CLI_FAILED;
+    return ok && found ? CLI_OK : CLI_FAILED;
 }
 
 /* ---- verify ---- */

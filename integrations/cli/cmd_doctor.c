@@ -20,6 +20,7 @@
 #include "cli.h"
 #include "kfit/compile.h"
 #include "kfit/device.h"
+#include "kfit/judge.h"
 
 enum level { FINE, WARN, FAIL };
 static const char *const level_names[] = {"ok", "warn", "fail"};
@@ -99,15 +100,19 @@ static enum level isolation(const struct doctor *d, struct line *l)
     if (s == KFIT_OK)
         s = kfit_candidate_parse(kfit_seeds[0].source, kfit_seeds[0].bytes, &c, &err);
     if (s == KFIT_OK)
-        s = kfit_compile(&(struct kfit_compile_params){.candidate = c, .key = &key, .choice = &choice},
+        s = kfit_compile(&(struct kfit_compile_params){.candidate = c,
+                                                       .key = &key,
+                                                       .choice = &choice,
+                                                       .allow_no_isolation = true}, /* our own source */
                          &built, &err);
     enum level level = FINE;
     if (s == KFIT_OK || s == KFIT_E_REFUSED) {
         say(l, "; the compiler runs in: %s", built.isolation);
         if (!strcmp(built.isolation, "none"))
-            level =
-                bad(l, WARN,
-                    "a candidate could read files through the compiler; use a kernel with Landlock (5.13)");
+            level = bad(
+                l, WARN,
+                "a candidate could read files through the compiler, so eval refuses without --trusted; use "
+                "a kernel with Landlock (5.13)");
     } else {
         say(l, "; a test compilation failed: %s", err.text[0] ? err.text : kfit_status_str(s));
         level =
@@ -289,6 +294,68 @@ static enum level runner(const struct doctor *d, struct line *l)
     return FINE;
 }
 
+/* ---- what only --device=cuda needs: a machine without it is no broken one ---- */
+
+static enum level nvrtc(const struct doctor *d, struct line *l)
+{
+    char version[64];
+    struct kfit_error err = {0};
+    (void)d;
+    if (kfit_nvrtc_version(version, sizeof version, &err) != KFIT_OK) {
+        say(l, "%s", err.text);
+        return bad(l, WARN, "needed for --device=cuda only");
+    }
+    say(l, "%s", version);
+    return FINE;
+}
+
+static enum level cublas(const struct doctor *d, struct line *l)
+{
+    struct kfit_generic g;
+    struct kfit_error err = {0};
+    (void)d;
+    if (cli_generic_cublas(NULL, &g, &err) != KFIT_OK) {
+        say(l, "%s", err.text);
+        return bad(l, WARN, "needed for --device=cuda only");
+    }
+    say(l, "%s", g.path);
+    return FINE;
+}
+
+static enum level runner_cuda(const struct doctor *d, struct line *l)
+{
+    char path[PATH_MAX];
+    (void)d;
+    if (!cli_find_runner_cuda(path, sizeof path)) {
+        say(l, "kfit-runner-cuda not found");
+        return bad(l, WARN, "build or install kfit completely; needed for --device=cuda only");
+    }
+    say(l, "%s", path);
+    return FINE;
+}
+
+/* Asked of the runner, as tune does: what is said here is what it will say. */
+static enum level gpu(const struct doctor *d, struct line *l)
+{
+    char path[PATH_MAX], driver[64] = "?";
+    struct kfit_generic none = {0};
+    struct kfit_env env = {0};
+    struct kfit_device_info info = {0};
+    struct kfit_error err = {0};
+    (void)d;
+    enum kfit_status s =
+        kfit_judge_cuda_env(cli_find_runner_cuda(path, sizeof path) ? path : NULL, &none, &env, &info, &err);
+    if (s != KFIT_OK) {
+        say(l, "not here: %s", err.text[0] ? err.text : kfit_status_str(s));
+        return bad(l, WARN, "needed for --device=cuda only");
+    }
+    kfit_env_get(env.soft, "driver", driver, sizeof driver);
+    say(l, "%s, %s, %u multiprocessors, L2 %llu MiB, memory %llu MiB, driver for %s", info.model, info.arch,
+        info.units, (unsigned long long)info.l2_bytes >> 20, (unsigned long long)info.memory_bytes >> 20,
+        driver);
+    return FINE;
+}
+
 static enum level trace_dir(const struct doctor *d, struct line *l)
 {
     char dir[PATH_MAX];
@@ -372,7 +439,8 @@ static const struct {
     {"cpu", cpu},          {"compiler", compiler}, {"isolation", isolation}, {"seccomp", seccomp},
     {"memfd", memfd},      {"lmdb", lmdb},         {"blas", blas},           {"numpy", numpy},
     {"shim", shim},        {"runner", runner},     {"traces", trace_dir},    {"cache", cache_dir},
-    {"lock", device_lock},
+    {"lock", device_lock}, {"nvrtc", nvrtc},       {"cublas", cublas},       {"cudarun", runner_cuda},
+    {"gpu", gpu},
 };
 
 int cli_doctor(int argc, char **argv)

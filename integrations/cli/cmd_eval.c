@@ -35,29 +35,28 @@ static bool choose(const struct kfit_candidate *c, const struct cli_list *given,
     return true;
 }
 
-/* The library and environment of the first trace with a library; without traces, those of the system or
+/* The library and environment of the first trace from that device; without traces, those of the system or
  * --generic. */
-static enum kfit_status surroundings(const struct cli_traces *ts, const char *path, struct kfit_generic *g,
-                                     struct kfit_env *env, struct kfit_error *err)
+static enum kfit_status surroundings(const struct cli_traces *ts, const char *device, const char *path,
+                                     struct kfit_generic *g, struct kfit_env *env, struct kfit_error *err)
 {
-    char threads[16], blas[128];
-    size_t i = 0;
-    enum kfit_status s = KFIT_OK;
-    while (i < ts->count && !kfit_trace_header(ts->item[i].t)->generic_count)
-        i++;
-    const struct kfit_trace_header *h = i < ts->count ? kfit_trace_header(ts->item[i].t) : NULL;
-    if (h)
+    char threads[16], recorded[16];
+    const struct kfit_trace_header *h = NULL;
+    *g = (struct kfit_generic){0};
+    for (size_t i = 0; i < ts->count && !h; i++) {
+        const struct kfit_trace_header *at = kfit_trace_header(ts->item[i].t);
+        kfit_env_get(at->env.hard, "device", recorded, sizeof recorded);
+        h = at->generic_count && !strcmp(recorded, device) ? at : NULL;
+    }
+    if (ts->count && !h)
+        return kfit_fail(err, KFIT_E_NOTFOUND, "--trace: none there is from device %s and names its library",
+                         device);
+    if (h) {
         *g = h->generics[0];
-    if (!h || path)
-        s = cli_generic_probe(path, g, err);
-    if (s != KFIT_OK)
-        return s;
-    cli_generic_name(g, blas);
-    if (h && kfit_env_get(h->env.hard, "threads", threads, sizeof threads))
-        g->threads = atoi(threads);
-    if (h && !path)
-        kfit_env_get(h->env.soft, "blas", blas, sizeof blas);
-    return cli_judging_env(env, blas, g->threads, err);
+        if (kfit_env_get(h->env.hard, "threads", threads, sizeof threads))
+            g->threads = atoi(threads);
+    }
+    return cli_judging_env(device, path, g, env, err);
 }
 
 static void print_receipt(const struct kfit_receipt *r)
@@ -89,8 +88,8 @@ static void print_receipt(const struct kfit_receipt *r)
 
 int cli_eval(int argc, char **argv)
 {
-    const char *key_text = NULL, *cache = NULL, *generic = NULL;
-    bool json = false, wait = false;
+    const char *key_text = NULL, *cache = NULL, *generic = NULL, *device = NULL;
+    bool json = false, wait = false, trusted = false;
     uint64_t seed = 0;
     struct cli_list knobs = {0}, traces = {0}, args = {0};
     struct cli_traces ts = {0};
@@ -98,8 +97,12 @@ int cli_eval(int argc, char **argv)
         {"key", 'k', CLI_TEXT, &key_text, "KEY", "text of the key (required)"},
         {"knob", 'K', CLI_EACH, &knobs, "NAME=V", "value of a knob (default: its first)"},
         CLI_OPTION_CACHE(&cache),
+        {"device", 'd', CLI_TEXT, &device, "DEVICE", "host or cuda; must be what the source's header says"},
         {"generic", 0, CLI_TEXT, &generic, "PATH",
-         "the BLAS library to beat (default: of --trace, else the system's)"},
+         "the BLAS library to beat (default: of --trace, else the system's); with cuda also a folder with a "
+         "libcublas"},
+        {"trusted", 0, CLI_FLAG, &trusted, NULL,
+         "compile also where nothing keeps the compiler from reading files for the source"},
         {"trace", 't', CLI_EACH, &traces, "TRACE", "take library and threads from this trace or directory"},
         {"seed", 0, CLI_COUNT, &seed, "N", "of the fixed inputs (default: from the OS)"},
         CLI_OPTION_WAIT(&wait),
@@ -143,10 +146,15 @@ int cli_eval(int argc, char **argv)
         rc = cli_usage_error(argv, "--knob: %s", text);
         goto out;
     }
+    if (s == KFIT_OK && device && strcmp(device, kfit_candidate_device(c))) {
+        rc = cli_usage_error(argv, "--device: %s says that it is for device \"%s\"", cli_str(args.item[0]),
+                             cli_str(kfit_candidate_device(c)));
+        goto out;
+    }
     if (s == KFIT_OK && traces.count && !cli_traces_read(&ts, &traces))
         goto out;
     if (s == KFIT_OK)
-        s = surroundings(&ts, generic, &g, &env, &err);
+        s = surroundings(&ts, kfit_candidate_device(c), generic, &g, &env, &err);
     cli_cache_dir(cache, dir, sizeof dir);
     if (s == KFIT_OK)
         s = kfit_store_open(dir, KFIT_STORE_WRITE, &store, &err);
@@ -159,6 +167,7 @@ int cli_eval(int argc, char **argv)
                                                  .env = &env,
                                                  .seed = seed,
                                                  .campaign = "eval",
+                                                 .allow_no_isolation = trusted,
                                                  .stop = stop,
                                                  .log = cli_log},
                       &key, source, bytes, &choice, receipt, &err);

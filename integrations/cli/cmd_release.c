@@ -34,36 +34,23 @@ static const char *change(const struct kfit_record *staged, const struct kfit_re
     return winner ? "replaces" : "withdraws";
 }
 
-struct waiting {
-    cJSON *list;
-    size_t count;
-};
-
-static int find_waiting(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
-                        const char *problem)
+static void show_waiting(void *ctx, const struct kfit_receipt *r)
 {
-    struct waiting *w = ctx;
-    struct kfit_receipt *r = malloc(sizeof *r);
-    (void)key, (void)key_bytes;
-    if (r && !problem && kfit_receipt_from_json(value, value_bytes, r, NULL) == KFIT_OK &&
-        r->verdict == KFIT_VERDICT_REVIEW) {
-        char digest[65];
-        kfit_hex(r->digest, 32, digest);
-        w->count++;
-        if (w->list) {
-            cJSON *o = cJSON_CreateObject();
-            cJSON_AddStringToObject(o, "key", cli_key(&r->key));
-            cJSON_AddStringToObject(o, "candidate", SAFE(r->name));
-            cJSON_AddStringToObject(o, "code", kfit_code_str(r->code));
-            cJSON_AddStringToObject(o, "digest", digest);
-            cJSON_AddItemToArray(w->list, o);
-        } else {
-            printf("  %s %s\n      %s %s, source %.12s; look at it with `kfit cache show KEY`\n",
-                   kfit_code_str(r->code), cli_key(&r->key), SAFE(r->name), SAFE(r->detail), digest);
-        }
+    cJSON *list = ctx;
+    char digest[65];
+    kfit_hex(r->digest, 32, digest);
+    if (list) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "key", cli_key(&r->key));
+        cJSON_AddStringToObject(o, "candidate", SAFE(r->name));
+        cJSON_AddStringToObject(o, "code", kfit_code_str(r->code));
+        cJSON_AddStringToObject(o, "digest", digest);
+        cJSON_AddItemToArray(list, o);
+    } else {
+        printf("  %s %s\n      %s %s %s, source %.12s; look at it with `kfit cache show KEY`\n",
+               kfit_code_str(r->code), cli_key(&r->key), SAFE(r->name), SAFE(r->knobs), SAFE(r->detail),
+               digest);
     }
-    free(r);
-    return 0;
 }
 
 int cli_review(int argc, char **argv)
@@ -74,7 +61,6 @@ int cli_review(int argc, char **argv)
     struct cli_traces ts = {0};
     struct cli_outcome o;
     struct kfit_report report = {0};
-    struct kfit_error err = {0};
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
         {"trace", 't', CLI_EACH, &traces, "TRACE", "show each key's share of the time recorded there"},
@@ -90,7 +76,7 @@ int cli_review(int argc, char **argv)
         &none);
     if (traces.count && (!cli_traces_read(&ts, &traces) || !cli_traces_merge(&ts)))
         return CLI_FAILED;
-    if (!cli_outcome_open(&o, cache, NULL, CLI_WANT_STORE) || !cli_outcome_report(&o, &ts, &report))
+    if (!cli_outcome_open(&o, cache, NULL, CLI_WANT_STORE) || !cli_outcome_report(&o, &ts, NULL, &report))
         return CLI_FAILED;
     cJSON *list = json ? cJSON_CreateArray() : NULL;
     size_t changes = 0, same = 0;
@@ -128,22 +114,35 @@ int cli_review(int argc, char **argv)
         }
         changes++;
     }
-    struct waiting w = {json ? cJSON_CreateArray() : NULL, 0};
-    enum kfit_status s = kfit_store_each(o.store, KFIT_TABLE_EVALS, NULL, 0, find_waiting, &w, &err);
-    int rc = s == KFIT_OK ? CLI_OK : cli_failed(o.dir, s, &err);
+    cJSON *waiting = json ? cJSON_CreateArray() : NULL;
+    size_t waits;
+    int rc = cli_outcome_waiting(&o, NULL, show_waiting, waiting, &waits) ? CLI_OK : CLI_FAILED;
     if (json) {
         cJSON *root = cJSON_CreateObject();
         cJSON_AddItemToObject(root, "changes", list);
-        cJSON_AddItemToObject(root, "waiting", w.list);
+        cJSON_AddItemToObject(root, "waiting", waiting);
         cli_json_print(root);
     } else {
-        cli_say("%zu to publish, %zu published already, %zu wait for a person%s", changes, same, w.count,
+        cli_say("%zu to publish, %zu published already, %zu wait for a person%s", changes, same, waits,
                 changes ? "; next: `kfit approve --all`" : "");
     }
     kfit_report_finish(&report);
     cli_outcome_close(&o);
     cli_traces_free(&ts);
     return rc;
+}
+
+/* Why a key, or the better candidate for it, is not taken over. */
+static void say_waiting(void *ctx, const struct kfit_receipt *r)
+{
+    (void)ctx;
+    cli_say(
+        "%s: candidate %s %s waits for a person: %s (%s). It is not published, by whomever it is approved: "
+        "find "
+        "out why with `kfit cache show KEY`, then judge it again on an idle device with `kfit eval SOURCE "
+        "--key KEY`; what is promoted then can be approved",
+        cli_key(&r->key), SAFE(r->name), SAFE(r->knobs), kfit_code_str(r->code),
+        r->detail[0] ? SAFE(r->detail) : "no detail");
 }
 
 struct approval {
@@ -255,6 +254,13 @@ int cli_approve(int argc, char **argv)
                 any = true;
                 s = take(&a, &o.staged.item[i], &err);
             }
+        size_t waits = 0;
+        if (s == KFIT_OK && !cli_outcome_waiting(&o, &wanted[k], say_waiting, NULL, &waits))
+            goto out;
+        if (!any && waits) {
+            cli_fail("nothing is published");
+            goto out;
+        }
         if (!any) {
             cli_fail("%s: was not tuned here; nothing is published (`kfit review` lists what could be)",
                      cli_key(&wanted[k]));

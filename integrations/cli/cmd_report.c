@@ -62,6 +62,7 @@ int cli_report(int argc, char **argv)
     struct cli_list where = {0};
     struct cli_traces ts = {0};
     struct cli_outcome o;
+    struct cli_wanted wanted = {0};
     struct kfit_report report;
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
@@ -73,15 +74,24 @@ int cli_report(int argc, char **argv)
               &(struct cli_usage){
                   .args = "[TRACE|DIR...]",
                   .doc = "Shows what kfit means for the recorded programs. With no trace, the usual places "
-                         "are searched.",
+                         "are searched, and results for keys that no trace there has are shown too.",
                   .options = options,
                   .max = CLI_ANY},
               &where);
     if (!cli_traces_read(&ts, &where) || !cli_traces_merge(&ts))
         return CLI_FAILED;
-    if (!ts.count)
-        return cli_fail("no traces%s; make some with `kfit run -- COMMAND`", where.count ? " there" : "");
-    if (!cli_outcome_open(&o, cache, NULL, 0) || !cli_outcome_report(&o, &ts, &report))
+    if (!ts.count && where.count)
+        return cli_fail("no traces there; make some with `kfit run -- COMMAND`");
+    if (!cli_outcome_open(&o, cache, NULL, 0))
+        return CLI_FAILED;
+    const struct kfit_records *sets[] = {&o.published, &o.staged};
+    for (unsigned s = 0; s < 2 && !where.count; s++)
+        for (size_t i = 0; i < sets[s]->count; i++)
+            cli_wanted_add(&wanted, &sets[s]->item[i].key, sets[s]->item[i].env_hard);
+    if (!ts.count && !wanted.count)
+        return cli_fail(
+            "no traces and no results; make some with `kfit run -- COMMAND` or `kfit tune --key KEY`");
+    if (!cli_outcome_report(&o, &ts, &wanted, &report))
         return CLI_FAILED;
     if (o.generation)
         near_misses(&report, &ts, o.dir);
@@ -93,6 +103,7 @@ int cli_report(int argc, char **argv)
     else
         kfit_report_text(&report, stdout);
     kfit_report_finish(&report);
+    free(wanted.item);
     cli_outcome_close(&o);
     cli_traces_free(&ts);
     return rc;

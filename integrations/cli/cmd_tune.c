@@ -1,4 +1,5 @@
-/* kfit tune: targets from traces, a judge per library, the search, and what came of it. */
+/* kfit tune: targets from traces or from a list of keys, a judge per library, the search, and what came of
+ * it. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,15 +12,17 @@ enum { MIN_CALLS_DEFAULT = 16 };
 
 struct tuning {
     const char *generic_path;
-    struct cli_list keys;
-    union kfit_key *wanted;
+    struct cli_keys keys; /* only these; none: all that were recorded */
     bool *found;
+    bool listed;       /* no trace: the keys alone say what to tune */
+    uint64_t env_hard; /* where, if listed */
+    size_t left_out;   /* keys that the judge cannot take */
     uint64_t min_calls, evaluations, seed;
     double seconds;
     struct timespec start;
     struct kfit_store *store;
     const volatile int *stop;
-    bool terminal, wait;
+    bool terminal, wait, searched;
     struct kfit_tune_result total;
     size_t targets;
 };
@@ -36,7 +39,7 @@ static bool wants(struct tuning *t, const union kfit_key *key)
 {
     bool any = !t->keys.count;
     for (size_t i = 0; i < t->keys.count; i++) {
-        if (kfit_key_equal(&t->wanted[i], key))
+        if (kfit_key_equal(&t->keys.item[i], key))
             any = t->found[i] = true;
     }
     return any;
@@ -62,8 +65,11 @@ static void progress(void *ctx, const struct kfit_tune_progress *p)
         fprintf(stderr, "\r\033[K[%zu/%zu] %.60s: %u/%u%s%s", p->target + 1, p->targets, cli_key(&p->at->key),
                 p->evaluation, p->evaluations, best ? ", best " : "", ratio);
     } else if (p->event == KFIT_TUNE_TARGET) {
-        fprintf(stderr, "[%zu/%zu] %s: %llu calls, generic %s\n", p->target + 1, p->targets,
-                cli_key(&p->at->key), (unsigned long long)p->at->calls, cli_ns(p->at->ns_incumbent));
+        char calls[32] = "";
+        if (!t->listed)
+            snprintf(calls, sizeof calls, "%llu calls, ", (unsigned long long)p->at->calls);
+        fprintf(stderr, "[%zu/%zu] %s: %sgeneric %s, floor %s\n", p->target + 1, p->targets,
+                cli_key(&p->at->key), calls, cli_ns(p->at->ns_incumbent), cli_ns(p->at->ns_bound));
     }
 }
 
@@ -78,44 +84,60 @@ static void add_result(struct kfit_tune_result *to, const struct kfit_tune_resul
     to->seconds += r->seconds;
 }
 
-/* The targets that library number index was called for. */
-static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic *g,
-                                     const struct kfit_env *recorded, struct kfit_target *targets,
-                                     size_t count, struct kfit_error *err)
+static int by_score(const void *a, const void *b)
 {
-    struct kfit_env env;
-    struct kfit_generic library = *g;
-    char threads[16], blas[128];
-    enum kfit_status s = KFIT_OK;
-    kfit_env_get(recorded->hard, "threads", threads, sizeof threads);
-    if (!kfit_env_get(recorded->soft, "blas", blas, sizeof blas))
-        cli_generic_name(&library, blas);
-    if (t->generic_path && (s = cli_generic_probe(t->generic_path, &library, err)) == KFIT_OK)
-        cli_generic_name(&library, blas);
-    library.threads = atoi(threads);
-    if (s == KFIT_OK)
-        s = cli_judging_env(&env, blas, library.threads, err);
-    if (s != KFIT_OK)
-        return s;
-    if (strcmp(env.hard, recorded->hard))
-        return kfit_fail(err, KFIT_E_ENV, "recorded on another machine: %.180s, here: %.180s; tune it there",
-                         recorded->hard, env.hard);
-    struct kfit_judge *judge = cli_judging_start(&library, &env, t->seed, t->wait);
+    const struct kfit_target *x = a, *y = b;
+    return (y->score > x->score) - (y->score < x->score);
+}
+
+/* Times each key's generic. One that the judge cannot take is named and left out; the others stay, best
+ * first. */
+static enum kfit_status measure(struct tuning *t, struct kfit_judge *judge, struct kfit_target *targets,
+                                size_t *count, struct kfit_error *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < *count && !*t->stop; i++) {
+        enum kfit_status s = kfit_targets_measure(judge, &targets[i], 1, err);
+        if (s == KFIT_OK) {
+            targets[n++] = targets[i];
+        } else if (s == KFIT_E_UNSUPPORTED || s == KFIT_E_REFUSED) {
+            cli_say("%s is left out: %s", cli_key(&targets[i].key), SAFE(err->text));
+            t->left_out++;
+        } else {
+            return s;
+        }
+    }
+    err->text[0] = '\0';
+    *count = n;
+    qsort(targets, n, sizeof *targets, by_score);
+    return KFIT_OK;
+}
+
+/* The search itself, against one library in one environment. */
+static enum kfit_status tune_targets(struct tuning *t, const struct kfit_generic *library,
+                                     const struct kfit_env *env, struct kfit_target *targets, size_t count,
+                                     struct kfit_error *err)
+{
+    struct kfit_judge *judge = cli_judging_start(library, env, t->seed, t->wait);
     if (!judge)
         return KFIT_E_BUSY; /* said */
-    cli_say("%zu keys; generic: %s, %d thread%s (%s)", count, SAFE(library.config), library.threads,
-            library.threads == 1 ? "" : "s", SAFE(library.path));
-    s = kfit_targets_measure(judge, targets, count, err);
+    char threads[40] = "";
+    if (library->threads)
+        snprintf(threads, sizeof threads, ", %d thread%s", library->threads,
+                 library->threads == 1 ? "" : "s");
+    cli_say("%zu keys; generic: %s%s (%s)", count, SAFE(library->config), threads, SAFE(library->path));
+    enum kfit_status s = measure(t, judge, targets, &count, err);
     struct kfit_tune_result result = {0};
     const struct kfit_tune_params params = {
         .store = t->store,
         .judge = judge,
-        .env = &env,
+        .env = env,
         .targets = targets,
         .count = count,
         .evaluations = (unsigned)t->evaluations,
         .seconds = t->seconds > 0 ? remaining(t) : 0,
         .seed = t->seed,
+        .allow_no_isolation = true, /* the seeds are our own sources */
         .progress = progress,
         .progress_ctx = t,
         .stop = t->stop,
@@ -126,8 +148,50 @@ static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic
                       "stopped before anything was tried; run the same command again to go on");
     if (s == KFIT_OK && (t->seconds <= 0 || params.seconds > 0))
         s = kfit_tune(&params, &result, err);
+    t->searched |= count > 0;
     add_result(&t->total, &result);
     kfit_judge_destroy(judge);
+    return s;
+}
+
+/* The targets that one library was called for, where they were recorded. */
+static enum kfit_status tune_library(struct tuning *t, const struct kfit_generic *g,
+                                     const struct kfit_env *recorded, struct kfit_target *targets,
+                                     size_t count, struct kfit_error *err)
+{
+    struct kfit_env env;
+    struct kfit_generic library = *g;
+    char threads[16], device[16];
+    kfit_env_get(recorded->hard, "threads", threads, sizeof threads);
+    kfit_env_get(recorded->hard, "device", device, sizeof device);
+    library.threads = atoi(threads);
+    enum kfit_status s = cli_judging_env(device, t->generic_path, &library, &env, err);
+    if (s != KFIT_OK)
+        return s;
+    if (strcmp(env.hard, recorded->hard))
+        return kfit_fail(err, KFIT_E_ENV, "recorded on another machine: %.180s, here: %.180s; tune it there",
+                         recorded->hard, env.hard);
+    return tune_targets(t, &library, &env, targets, count, err);
+}
+
+/* The keys that were named, on a device of this machine. */
+static enum kfit_status tune_list(struct tuning *t, const char *device, struct kfit_error *err)
+{
+    struct kfit_env env;
+    struct kfit_generic library = {0};
+    struct kfit_target *targets;
+    enum kfit_status s = cli_judging_env(device, t->generic_path, &library, &env, err);
+    if (s != KFIT_OK)
+        return s;
+    t->env_hard = env.hard_hash;
+    t->targets = t->keys.count;
+    targets = cli_alloc(NULL, t->keys.count * sizeof *targets);
+    for (size_t i = 0; i < t->keys.count; i++) {
+        targets[i] = (struct kfit_target){.key = t->keys.item[i], .calls = 1};
+        t->found[i] = true;
+    }
+    s = tune_targets(t, &library, &env, targets, t->keys.count, err);
+    free(targets);
     return s;
 }
 
@@ -180,29 +244,62 @@ static void print_table(struct tuning *t, const struct kfit_report *r)
     size_t n = 0;
     for (size_t i = 0; i < r->count; i++) {
         const struct kfit_report_key *k = &r->keys[i];
+        double calls = t->listed ? 1 : (double)k->calls;
         if (k->judged && wants(t, &k->key))
-            rows[n++] = (struct saved){k, (double)k->calls * (k->before_ns - k->after_ns)};
+            rows[n++] = (struct saved){k, calls * (k->before_ns - k->after_ns)};
     }
     qsort(rows, n, sizeof *rows, by_saved);
     if (n)
-        printf("%10s %9s %9s  %-19s %-9s %-14s %s\n", "CALLS", "BEFORE", "AFTER", "RATIO [95 %]", "VERDICT",
-               "CODE", "KEY");
+        printf("%10s %9s %9s %9s %8s  %-19s %-9s %-14s %s\n", "CALLS", "BEFORE", "AFTER", "FLOOR", "OF FLOOR",
+               "RATIO [95 %]", "VERDICT", "CODE", "KEY");
     for (size_t i = 0; i < n; i++) {
         const struct kfit_report_key *k = rows[i].key;
-        char ratio[48];
-        printf("%10llu %9s %9s  %-19s %-9s %-14s %s\n", (unsigned long long)k->calls, cli_ns(k->before_ns),
-               cli_ns(k->after_ns), cli_ratio(k->ratio, k->lo, k->hi, ratio), kfit_verdict_str(k->verdict),
-               k->code[0] ? k->code : "-", cli_key(&k->key));
+        char calls[24] = "-", of_floor[16] = "-", ratio[48];
+        if (k->calls)
+            snprintf(calls, sizeof calls, "%llu", (unsigned long long)k->calls);
+        if (k->floor_ns > 0)
+            snprintf(of_floor, sizeof of_floor, "%.2f", k->after_ns / k->floor_ns);
+        printf("%10s %9s %9s %9s %8s  %-19s %-9s %-14s %s\n", calls, cli_ns(k->before_ns),
+               cli_ns(k->after_ns), cli_ns(k->floor_ns), of_floor, cli_ratio(k->ratio, k->lo, k->hi, ratio),
+               kfit_verdict_str(k->verdict), k->code[0] ? k->code : "-", cli_key(&k->key));
     }
     free(rows);
+}
+
+/* What came of it, from the store. */
+static void print_outcome(struct tuning *t, const char *dir, const struct cli_traces *ts, bool json)
+{
+    struct cli_outcome o;
+    struct kfit_report report;
+    struct cli_wanted wanted = {0};
+    if (!cli_outcome_open(&o, dir, NULL, CLI_WANT_STORE))
+        return;
+    kfit_records_finish(&o.published); /* what was found, also where something else is published */
+    for (size_t i = 0; t->listed && i < t->keys.count; i++)
+        cli_wanted_add(&wanted, &t->keys.item[i], t->env_hard);
+    if (cli_outcome_report(&o, ts, &wanted, &report)) {
+        if (json)
+            cli_json_print(kfit_report_json(&report));
+        else
+            print_table(t, &report);
+        kfit_report_finish(&report);
+    }
+    free(wanted.item);
+    cli_outcome_close(&o);
+    cli_say("%u promoted, %u kept, %u without a right candidate; %u evaluations, %u taken from the store; "
+            "%.0f s",
+            t->total.promoted, t->total.kept, t->total.refused_targets, t->total.evaluations,
+            t->total.resumed, t->total.seconds);
+    if (t->total.promoted)
+        cli_say("next: `kfit review`, `kfit approve --all`, each with --cache %s", cli_str(dir));
 }
 
 int cli_tune(int argc, char **argv)
 {
     struct tuning t = {.min_calls = MIN_CALLS_DEFAULT, .terminal = isatty(STDERR_FILENO)};
-    const char *cache = NULL;
+    const char *cache = NULL, *device = NULL, *file = NULL;
     bool json = false;
-    struct cli_list where = {0};
+    struct cli_list where = {0}, keys = {0};
     struct cli_traces ts = {0};
     struct kfit_error err = {0};
     char dir[4096];
@@ -214,34 +311,45 @@ int cli_tune(int argc, char **argv)
         {"seed", 0, CLI_COUNT, &t.seed, "N",
          "of the search's choices and the fixed inputs (default: from the OS)"},
         {"min-calls", 'm', CLI_COUNT, &t.min_calls, "N", "only keys called at least so often (default: 16)"},
-        {"key", 'k', CLI_EACH, &t.keys, "KEY", "only this key; may be repeated"},
+        {"key", 'k', CLI_EACH, &keys, "KEY", "only this key; may be repeated"},
+        {"keys", 'f', CLI_TEXT, &file, "FILE", "only the keys in this file, one a line, # begins a comment"},
+        {"device", 'd', CLI_TEXT, &device, "DEVICE",
+         "without a trace: host (default) or cuda; a trace says where it was recorded"},
         {"generic", 0, CLI_TEXT, &t.generic_path, "PATH",
-         "another BLAS library to beat than the recorded one"},
+         "the BLAS library to beat (default: the recorded one, else the system's); with cuda also a folder "
+         "with a libcublas"},
         CLI_OPTION_WAIT(&t.wait),
         CLI_OPTION_JSON(&json),
         {0},
     };
     cli_parse(argc, argv,
               &(struct cli_usage){
-                  .args = "TRACE|DIR...",
-                  .doc = "Searches kernels for the recorded keys, most time first. Ctrl-C stops after the "
-                         "present evaluation; the same command goes on where it stopped.",
+                  .args = "[TRACE|DIR...]",
+                  .doc = "Searches kernels for the recorded keys, or without a trace for those of --key and "
+                         "--keys, most time first. Ctrl-C stops after the present evaluation; the same "
+                         "command goes on where it stopped.",
                   .options = options,
-                  .min = 1,
                   .max = CLI_ANY},
               &where);
     if (t.evaluations > 100000)
         return cli_usage_error(argv, "--evaluations: at most 100000");
-    t.wanted = cli_alloc(NULL, t.keys.count * sizeof *t.wanted);
-    t.found = cli_alloc(NULL, t.keys.count * sizeof *t.found);
-    for (size_t i = 0; i < t.keys.count; i++) {
-        t.found[i] = false;
-        if (kfit_key_parse(t.keys.item[i], &t.wanted[i], &err) != KFIT_OK)
+    t.listed = !where.count;
+    if (t.listed && !keys.count && !file)
+        return cli_usage_error(argv, "name traces, or keys with --key or --keys");
+    if (device && !t.listed)
+        return cli_usage_error(argv, "--device: a trace says where it was recorded; leave it out");
+    if (device && !cli_judging_device(device))
+        return cli_usage_error(argv, "--device: \"%s\" is neither host nor cuda", cli_str(device));
+    for (size_t i = 0; i < keys.count; i++)
+        if (!cli_keys_add(&t.keys, keys.item[i], &err))
             return cli_usage_error(argv, "--key: %s", SAFE(err.text));
-    }
-    if (!cli_traces_read(&ts, &where) || !cli_traces_merge(&ts))
+    if (file && !cli_keys_read(&t.keys, file))
         return CLI_FAILED;
-    if (!ts.count)
+    t.found = cli_alloc(NULL, t.keys.count * sizeof *t.found);
+    memset(t.found, 0, t.keys.count * sizeof *t.found);
+    if (!t.listed && (!cli_traces_read(&ts, &where) || !cli_traces_merge(&ts)))
+        return CLI_FAILED;
+    if (!t.listed && !ts.count)
         return cli_fail("no traces there; make some with `kfit run -- COMMAND`");
 
     clock_gettime(CLOCK_MONOTONIC, &t.start);
@@ -251,9 +359,9 @@ int cli_tune(int argc, char **argv)
     if (s != KFIT_OK)
         return cli_failed(dir, s, &err);
     int rc = CLI_OK;
-    for (size_t i = 0; i < ts.groups && s != KFIT_E_INTERRUPTED; i++) {
+    for (size_t i = 0; i < (t.listed ? 1 : ts.groups) && s != KFIT_E_INTERRUPTED; i++) {
         err.text[0] = '\0';
-        s = tune_group(&t, ts.group[i], &err);
+        s = t.listed ? tune_list(&t, device ? device : "host", &err) : tune_group(&t, ts.group[i], &err);
         if (s == KFIT_OK)
             continue;
         rc = CLI_FAILED;
@@ -262,34 +370,21 @@ int cli_tune(int argc, char **argv)
         if (s != KFIT_E_BUSY || err.text[0])
             cli_failed(s == KFIT_E_INTERRUPTED ? NULL : "tune", s, &err);
     }
-    for (size_t i = 0; i < t.keys.count; i++)
+    for (size_t i = 0; !t.listed && i < t.keys.count; i++)
         if (!t.found[i])
-            rc = cli_fail("--key %s: not in these traces with at least %llu calls", cli_key(&t.wanted[i]),
+            rc = cli_fail("%s: not in these traces with at least %llu calls", cli_key(&t.keys.item[i]),
                           (unsigned long long)t.min_calls);
+    if (t.keys.count && t.left_out)
+        rc = CLI_FAILED; /* what was asked for by name was not done */
     kfit_store_close(t.store);
 
-    struct cli_outcome o;
-    struct kfit_report report;
-    if (t.targets && cli_outcome_open(&o, dir, NULL, CLI_WANT_STORE)) {
-        kfit_records_finish(&o.published); /* what was found, also where something else is published */
-        if (cli_outcome_report(&o, &ts, &report)) {
-            if (json)
-                cli_json_print(kfit_report_json(&report));
-            else
-                print_table(&t, &report);
-            kfit_report_finish(&report);
-        }
-        cli_outcome_close(&o);
-        cli_say("%u promoted, %u kept, %u without a right candidate; %u evaluations, %u taken from the "
-                "store; %.0f s",
-                t.total.promoted, t.total.kept, t.total.refused_targets, t.total.evaluations, t.total.resumed,
-                t.total.seconds);
-        if (t.total.promoted)
-            cli_say("next: `kfit review`, `kfit approve --all`, each with --cache %s", cli_str(dir));
-    } else if (!t.targets) {
+    if (t.searched)
+        print_outcome(&t, dir, &ts, json);
+    else if (!t.listed && !t.targets)
         cli_say("no key was called at least %llu times; nothing to tune (see --min-calls)",
                 (unsigned long long)t.min_calls);
-    }
+    free(t.keys.item);
+    free(t.found);
     cli_traces_free(&ts);
     return rc;
 }

@@ -1,9 +1,11 @@
 /* The BLAS as a file: how it names its functions, what it says of itself. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli.h"
 
@@ -62,6 +64,62 @@ enum kfit_status cli_generic_probe(const char *path, struct kfit_generic *g, str
     }
     return kfit_fail(err, KFIT_E_UNSUPPORTED, "%s: has no cblas_sgemm under a name that kfit knows",
                      path ? path : "the system's BLAS");
+}
+
+/* ---- cuBLAS ---- */
+
+static const char *const cublas_names[] = {"libcublas.so.13", "libcublas.so.12"};
+/* below a toolkit, site-packages/nvidia, site-packages, or an environment's folder of them */
+static const char *const cublas_places[] = {
+    "", "lib64", "lib", "cu13/lib", "cublas/lib", "nvidia/cu13/lib", "nvidia/cublas/lib"};
+#define TOOLKIT "/usr/local/cuda"
+
+static bool cublas_below(const char *folder, char real[PATH_MAX])
+{
+    char at[2 * PATH_MAX];
+    for (unsigned n = 0; n < sizeof cublas_names / sizeof *cublas_names; n++)
+        for (unsigned p = 0; p < sizeof cublas_places / sizeof *cublas_places; p++) {
+            snprintf(at, sizeof at, "%.4000s/%s/%s", folder, cublas_places[p], cublas_names[n]);
+            if (realpath(at, real))
+                return true;
+        }
+    return false;
+}
+
+static bool cublas_of_loader(char real[PATH_MAX])
+{
+    struct link_map *map;
+    bool found = false;
+    for (unsigned n = 0; n < sizeof cublas_names / sizeof *cublas_names && !found; n++) {
+        void *handle = dlopen(cublas_names[n], RTLD_LAZY | RTLD_LOCAL);
+        found = handle && !dlinfo(handle, RTLD_DI_LINKMAP, &map) && realpath(map->l_name, real);
+        if (handle)
+            dlclose(handle);
+    }
+    return found;
+}
+
+enum kfit_status cli_generic_cublas(const char *path, struct kfit_generic *g, struct kfit_error *err)
+{
+    char real[PATH_MAX] = "";
+    struct stat st;
+    *g = (struct kfit_generic){.naming = "cublas%s", .config = "cuBLAS", .int_bits = 32};
+    if (path && (!realpath(path, real) || stat(real, &st)))
+        return kfit_fail(err, KFIT_E_NOTFOUND, "%.300s: %s; --generic names a libcublas or a folder with one",
+                         path, strerror(errno));
+    if (path && S_ISDIR(st.st_mode) && !cublas_below(path, real))
+        return kfit_fail(err, KFIT_E_NOTFOUND,
+                         "%.200s: has no libcublas.so.13 or .12, nor lib, lib64, nvidia/cu13/lib or "
+                         "nvidia/cublas/lib with one",
+                         path);
+    if (!path && !cublas_of_loader(real) && !cublas_below(TOOLKIT, real))
+        return kfit_fail(err, KFIT_E_NOTFOUND,
+                         "no libcublas.so.13 or .12 where the loader looks or in " TOOLKIT
+                         "; name one with --generic (PyPI: site-packages/nvidia/cu13/lib)");
+    if (strlen(real) >= sizeof g->path)
+        return kfit_fail(err, KFIT_E_ARG, "%.200s...: its path is too long", real);
+    strcpy(g->path, real);
+    return KFIT_OK;
 }
 
 const char *cli_generic_name(const struct kfit_generic *g, char buf[64])

@@ -1,12 +1,17 @@
-/* judging.h - what tune and eval share: an environment, a generic, a judge. */
+/* judging.h - what tune and eval share: a library to beat, an environment, a judge. */
 #ifndef CLI_JUDGING_H
 #define CLI_JUDGING_H
 
 #include "cli.h"
 #include "kfit/tune.h"
 
-/* The environment of measurements here: a library of that name with so many threads, and this compiler. */
-enum kfit_status cli_judging_env(struct kfit_env *env, const char *blas, int threads, struct kfit_error *err);
+/* Whether there is a device of that name to judge on. */
+bool cli_judging_device(const char *device);
+/* What is measured against, and where: *g is the library at path, else the one that *g names, else the
+ * system's; if *g named one, its thread count stays. *env is what measurements here are valid in.
+ * KFIT_E_UNSUPPORTED says what is missing for a GPU. */
+enum kfit_status cli_judging_env(const char *device, const char *path, struct kfit_generic *g,
+                                 struct kfit_env *env, struct kfit_error *err);
 /* A judge with the runner of this installation; NULL after a message (also: who holds the device). wait:
  * until the device is free, or *cli_judging_stop() is set. */
 struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct kfit_env *env, uint64_t seed,

@@ -75,12 +75,21 @@ const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *bu
     return buf;
 }
 
-bool cli_outcome_report(const struct cli_outcome *o, const struct cli_traces *ts, struct kfit_report *report)
+void cli_wanted_add(struct cli_wanted *w, const union kfit_key *key, uint64_t env_hard)
+{
+    w->item = cli_alloc(w->item, (w->count + 1) * sizeof *w->item);
+    w->item[w->count++] = (struct kfit_report_want){*key, env_hard};
+}
+
+bool cli_outcome_report(const struct cli_outcome *o, const struct cli_traces *ts,
+                        const struct cli_wanted *wanted, struct kfit_report *report)
 {
     struct kfit_error err = {0};
     const struct kfit_report_input in = {
         .traces = ts->group,
         .count = ts->groups,
+        .wanted = wanted ? wanted->item : NULL,
+        .wanted_count = wanted ? wanted->count : 0,
         .published = &o->published,
         .staged = &o->staged,
         .store = o->store,
@@ -88,6 +97,40 @@ bool cli_outcome_report(const struct cli_outcome *o, const struct cli_traces *ts
     };
     enum kfit_status s = kfit_report_make(&in, report, &err);
     return s == KFIT_OK || !cli_failed("report", s, &err);
+}
+
+struct waiting {
+    const union kfit_key *key;
+    void (*fn)(void *ctx, const struct kfit_receipt *r);
+    void *ctx;
+    struct kfit_receipt *receipt;
+    size_t count;
+};
+
+static int if_waiting(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
+                      const char *problem)
+{
+    struct waiting *w = ctx;
+    (void)key, (void)key_bytes;
+    if (problem || kfit_receipt_from_json(value, value_bytes, w->receipt, NULL) != KFIT_OK ||
+        w->receipt->verdict != KFIT_VERDICT_REVIEW || (w->key && !kfit_key_equal(w->key, &w->receipt->key)))
+        return 0;
+    w->count++;
+    w->fn(w->ctx, w->receipt);
+    return 0;
+}
+
+bool cli_outcome_waiting(const struct cli_outcome *o, const union kfit_key *key,
+                         void (*fn)(void *ctx, const struct kfit_receipt *r), void *ctx, size_t *count)
+{
+    struct kfit_error err = {0};
+    struct waiting w = {key, fn, ctx, cli_alloc(NULL, sizeof *w.receipt), 0};
+    enum kfit_status s =
+        o->store ? kfit_store_each(o->store, KFIT_TABLE_EVALS, NULL, 0, if_waiting, &w, &err) : KFIT_OK;
+    free(w.receipt);
+    if (count)
+        *count = w.count;
+    return s == KFIT_OK || !cli_failed(o->dir, s, &err);
 }
 
 const char *cli_ratio(double ratio, double lo, double hi, char *buf)

@@ -25,8 +25,21 @@ void cli_outcome_close(struct cli_outcome *o);
  */
 const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *buf);
 
-/* Report over merged traces; says what is wrong. */
-bool cli_outcome_report(const struct cli_outcome *o, const struct cli_traces *ts, struct kfit_report *report);
+/* Keys to report beside those of traces. */
+struct cli_wanted {
+    struct kfit_report_want *item; /* the caller's to free */
+    size_t count;
+};
+void cli_wanted_add(struct cli_wanted *w, const union kfit_key *key, uint64_t env_hard);
+
+/* Report over merged traces and other keys (NULL: none); says what is wrong. */
+bool cli_outcome_report(const struct cli_outcome *o, const struct cli_traces *ts,
+                        const struct cli_wanted *wanted, struct kfit_report *report);
+
+/* Calls fn for every evaluation that only a person can decide about, of one key or (NULL) of all; the receipt
+ * lives for the call. *count (may be NULL): how many. False after a message. */
+bool cli_outcome_waiting(const struct cli_outcome *o, const union kfit_key *key,
+                         void (*fn)(void *ctx, const struct kfit_receipt *r), void *ctx, size_t *count);
 
 /* "2.31 [2.20, 2.40]"; "-" if never timed. buf holds 48 bytes. */
 const char *cli_ratio(double ratio, double lo, double hi, char *buf);

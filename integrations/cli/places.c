@@ -44,6 +44,13 @@ bool cli_find_runner(char *path, size_t size)
     return find(names, X_OK, path, size);
 }
 
+bool cli_find_runner_cuda(char *path, size_t size)
+{
+    static const char *const names[] = {"../../offline-search/kfit-runner-cuda",
+                                        KFIT_LIBEXECDIR "/kfit/kfit-runner-cuda", NULL};
+    return find(names, X_OK, path, size);
+}
+
 bool cli_find_demo(char *path, size_t size)
 {
     static const char *const names[] = {"../demo/serve.py", KFIT_DATADIR "/kfit/demo/serve.py", NULL};
