@@ -13,6 +13,7 @@ import unittest
 
 KFIT, FIXTURE = map(os.path.abspath, sys.argv[1:3])
 KEY = "gemm/f32,f32,f32/acc=f32/m=4,n=%d,k=64/nn/lda=64,ldb=%d,ldc=%d/alpha=1,beta=0/align=16"
+BF16 = "gemm/bf16,bf16,bf16/acc=f32/m=4,n=256,k=512/nt/lda=512,ldb=512,ldc=256/alpha=1,beta=0/align=16"
 HEADER = """/* kfit-candidate 1
 {"op":"gemm", "device":"host", "name":"loops", "knobs":{"X":[1,2]}, "launches":[{"entry":"kfit_main"}]}
 */
@@ -418,6 +419,27 @@ class Release(Case):
         self.assertIn("1 wait for a person", err)
         (w,) = json.loads(self.c("review", "--json")[0])["waiting"]
         self.assertEqual((w["key"], w["code"]), (key(512), "suspect:beyond-roofline"))
+        self.assertIn("waits for a person: too good", self.c("cache show", key(512))[0])
+        (shown,) = json.loads(self.c("cache show", "--json", key(512))[0])
+        self.assertEqual((shown["set"], shown["receipt"]["verdict"]), ("waiting", "review"))
+
+    def test_what_waits_for_a_person_is_not_published(self):
+        self.fixture("wait", self.cache, key(512))
+        out, err = self.c("approve", key(512), rc=1)
+        self.assertEqual(out, "")
+        self.assertRegex(err, r"n=512,.*too good.* waits for a person: suspect:beyond-roofline")
+        self.assertIn("kfit eval SOURCE --key KEY", err)
+        self.assertIn("nothing is published", err)
+        self.assertNotIn("was not tuned", err)
+        self.assertFalse((self.dir / "cache/current").exists())
+        self.c("approve", "--all")
+        self.assertEqual(set(self.records()), {key(64), key(128), key(256)})
+        self.fixture("wait", self.cache, key(64))  # beside one that may be published
+        self.stage(64, 3.5)
+        out, err = self.c("approve", key(64))
+        self.assertIn("generation 2", out)
+        self.assertIn("waits for a person", err)
+        self.assertEqual(self.records()[key(64)]["ratio"], 3.5)
 
     def test_review_shows_shares(self):
         self.trace((key(64), 300, 0), (key(128), 100, 0))
@@ -522,12 +544,97 @@ class Release(Case):
         self.assertAlmostEqual(c["gain"], left * (600 * 0.6 + 200 / 3) / known, places=3)
         self.assertEqual([k["basis"] for k in written["keys"] if k["key"] == key(512)], ["estimated"])
 
+    def test_report_shows_the_floor(self):
+        self.trace((key(64), 600, 0), (key(128), 200, 0), (key(256), 100, 0))
+        out, _ = self.c("report", self.traces)
+        rows = {line.split()[-1]: line.split() for line in out.splitlines() if line.endswith("align=16")}
+        self.assertEqual(rows[key(64)][2:8], ["1.00", "us", "400", "ns", "200", "ns"])  # before, after, floor
+        self.assertEqual(rows[key(64)][8], "2.00")  # 400 / 200
+        self.assertEqual(rows[key(128)][6:8], ["-", "-"])
+        keys = {k["key"]: k for k in json.loads(self.c("report", "--json", self.traces)[0])["keys"]}
+        self.assertEqual([keys[key(n)]["floor_ns"] for n in (64, 128, 256)], [200, None, 200])
+
+    def test_report_shows_results_that_no_trace_has(self):
+        out, _ = self.c("report")
+        elsewhere = json.loads(self.kfit("trace", "ls", "--json")[0])  # others' traces in /dev/shm
+        if not elsewhere:
+            self.assertIn("results of 3 keys, without shares", out)
+        self.assertRegex(out, r"(?m)^ +- +0 .* 2\.50 \[.* promoted +" + key(64) + "$")
+        report = json.loads(self.c("report", "--json")[0])
+        results = {(key(n), 0) for n in (64, 128, 256)}
+        (self.assertGreaterEqual if elsewhere else self.assertEqual)({(k["key"], k["calls"]) for k in report["keys"]}, results)
+        self.trace((key(64), 600, 600))
+        self.assertEqual(len(json.loads(self.c("report", "--json", self.traces)[0])["keys"]), 1)  # asked for these
+        if not elsewhere:
+            _, err = self.kfit("report", "--cache", self.dir / "none", rc=1)
+            self.assertIn("no traces and no results", err)
+
     def test_report_without_gain(self):
         self.trace((key(256), 100, 0))
         out, _ = self.c("report", self.traces)
         self.assertTrue(out.splitlines()[0].endswith("; no gain"), out)
         _, err = self.c("report", self.dir / "none", rc=1)
         self.assertIn("none: No such file", err)
+
+
+class Lists(Case):
+    """What is said of lists of keys and of devices before anything is judged."""
+
+    def test_tune_takes_keys_without_a_trace(self):
+        path = self.trace((key(64), 100, 0))
+        for args, rc, words in [
+                ([], 2, "name traces, or keys"),
+                (["--device=host"], 2, "name traces, or keys"),
+                (["--key", key(64), "--device=gpu"], 2, '"gpu" is neither host nor cuda'),
+                (["--key", key(64), "--device=host", path], 2, "a trace says where"),
+                (["--key", "gemm/nonsense"], 2, "--key: "),
+                (["--keys", "none.txt"], 1, "none.txt: No such file"),
+                (["--keys", self.dir], 1, "is a directory")]:
+            out, err = self.kfit("tune", "--cache", self.cache, *args, rc=rc)
+            self.assertIn(words, err)
+            self.assertEqual(out, "")
+        self.assertFalse(os.path.exists(self.cache))
+
+    def test_bad_lines_of_a_list_of_keys_are_numbered(self):
+        keys = self.dir / "keys.txt"
+        keys.write_bytes(b"# shapes\n\n  " + key(64).encode() + b"  # twice\r\n" + b"gemm/nonsense # x\n" +
+                         key(64).encode() + b"\0\n" + b"\033[31m")
+        _, err = self.kfit("tune", "--cache", self.cache, "--keys", keys, rc=1)
+        self.assertEqual([line.split(":")[2] for line in err.splitlines()], ["4", "5", "6"], err)
+        self.assertIn("keys.txt:5: a zero byte", err)
+        self.assertNotIn("\033", err)
+        for text in ["", "\n \n# " + key(64)]:
+            keys.write_text(text)
+            _, err = self.kfit("tune", "--cache", self.cache, "--keys", keys, rc=1)
+            self.assertIn("keys.txt: no keys there", err)
+        self.assertFalse(os.path.exists(self.cache))
+
+    def test_cuda_without_a_gpu_says_what_is_missing(self):
+        checks = {c["check"]: c for c in json.loads(self.start(KFIT, "doctor", "--json").communicate()[0])}
+        if checks["gpu"]["level"] == "ok":
+            self.skipTest("this machine has a GPU; see suite gpu")
+        library = self.dir / "site-packages/nvidia/cu13/lib/libcublas.so.13"
+        library.parent.mkdir(parents=True)
+        library.write_text("not opened before there is a GPU")
+        for generic, words in [
+                ("nowhere", "nowhere: No such file"),
+                (str(self.dir / "runtime"), "has no libcublas.so.13"),
+                (str(library), r"NVRTC|NVIDIA driver|GPU|CUDA"),
+                (str(self.dir / "site-packages"), r"NVRTC|NVIDIA driver|GPU|CUDA"),
+                (str(self.dir / "site-packages/nvidia"), r"NVRTC|NVIDIA driver|GPU|CUDA")]:
+            out, err = self.kfit("tune", "--cache", self.cache, "--device=cuda", "--key", BF16, "--generic", generic, rc=1)
+            self.assertRegex(err, words)
+            self.assertEqual((out, len(err.splitlines())), ("", 1), err)
+        self.env["KFIT_NVRTC"] = str(self.dir / "libnvrtc.so")
+        _, err = self.kfit("tune", "--cache", self.cache, "--device=cuda", "--key", BF16, "--generic", str(library), rc=1)
+        self.assertIn("libnvrtc.so, which cannot be read", err)
+        (self.dir / "k.cu").write_text('/* kfit-candidate 1\n{"op":"gemm", "device":"cuda", "name":"k", "knobs":{}, '
+                                       '"launches":[{"entry":"main", "grid":[1,1,1], "block":[32,1,1]}]}\n*/\n')
+        del self.env["KFIT_NVRTC"]
+        _, err = self.kfit("eval", "k.cu", "--cache", self.cache, "--device=cuda", "--key", BF16, "--generic", str(library), rc=1)
+        self.assertRegex(err, r"NVRTC|NVIDIA driver|GPU|CUDA")
+        _, err = self.kfit("eval", "k.cu", "--device=host", "--key", BF16, rc=2)
+        self.assertIn('for device "cuda"', err)
 
 
 class Judging(Case):
@@ -559,6 +666,25 @@ class Judging(Case):
             self.assertIn(words, err)
         _, err = self.kfit("tune", "--cache", self.cache, "--min-calls", "1000", path)
         self.assertIn("nothing to tune", err)
+
+    def test_tune_searches_listed_keys(self):
+        keys = self.dir / "keys.txt"
+        keys.write_text(key(64) + "\n" + key(64) + " # the same\n" + key(128) + "\n" + BF16 + "\n")
+        args = ["tune", "--wait", "--cache", self.cache, "--generic", self.blas(), "-n", "2", "--keys", keys]
+        p = self.start(KFIT, *args)
+        out, err = p.communicate(timeout=110)
+        self.assertEqual(p.returncode, 1, err)  # one of them was not done
+        self.assertIn(BF16 + " is left out: judge: the host device", err)
+        self.assertRegex(err, r"(?m)^\[2/2\] gemm/.*: generic .*, floor \d")
+        staged = json.loads(self.kfit("cache", "ls", "--staged", "--json", "--cache", self.cache)[0])
+        rows = {line.split()[-1]: line.split() for line in out.splitlines()[1:]}
+        self.assertEqual(set(rows), {s["key"] for s in staged})
+        self.assertLessEqual(set(rows), {key(64), key(128)})
+        self.assertEqual([r[0] for r in rows.values()], ["-"] * len(rows))
+        report = json.loads(self.kfit("report", "--json", "--cache", self.cache)[0] if rows else '{"keys": []}')
+        for k in report["keys"]:
+            if k["verdict"]:
+                self.assertGreater(k["floor_ns"], 0)
 
     def test_eval_judges_and_says_why(self):
         right = self.dir / "right.c"
@@ -654,6 +780,10 @@ class Doctor(Case):
         # a sanitizer's library is one more than libc: exactly what this line is there to find
         self.assertEqual(checks["shim"]["level"], "ok" if SANITIZER == "none" else "fail", checks["shim"])
         self.assertEqual(checks["runner"]["level"], "ok", checks["runner"])
+        self.assertEqual(checks["cudarun"]["level"], "ok", checks["cudarun"])
+        for c in ["nvrtc", "cublas", "gpu"]:  # a machine without a GPU is no broken one
+            self.assertIn(checks[c]["level"], ["ok", "warn"], checks[c])
+            self.assertEqual(checks[c]["level"] == "warn", checks[c]["advice"] == "needed for --device=cuda only")
         os.mkdir(self.cache, 0o777)
         os.chmod(self.cache, 0o777)
         out, _ = self.kfit("doctor", "--cache", self.cache, rc=1)
