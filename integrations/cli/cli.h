@@ -110,9 +110,9 @@ const char *cli_safe(const char *s, size_t max);
 #define SAFE(array) cli_safe(array, sizeof(array))
 const char *cli_str(const char *s); /* cli_safe of a NUL-terminated string */
 const char *cli_key(const union kfit_key *key);
-const char *cli_ns(double ns);          /* "45.2 us"; "-" if not positive */
-const char *cli_when(int64_t unix_s);   /* local time; "-" if 0 */
-const char *cli_user(void);             /* who runs kfit */
+const char *cli_ns(double ns);        /* "45.2 us"; "-" if not positive */
+const char *cli_when(int64_t unix_s); /* local time; "-" if 0 */
+const char *cli_user(void);           /* who runs kfit */
 /* realloc that ends the program when there is no memory */
 __attribute__((returns_nonnull)) void *cli_alloc(void *p, size_t bytes);
 

@@ -51,8 +51,8 @@ void kfit_cuda_limits(const char *arch, struct kfit_limits *limits);
 
 /* "gcc 12.2.0", for the soft environment. */
 enum kfit_status kfit_compiler_version(const char *cc, char *buf, size_t size, struct kfit_error *err);
-/* "NVRTC 13.0", the compiler of the cuda device: $KFIT_NVRTC, else the system's. KFIT_E_NOTFOUND, KFIT_E_UNSUPPORTED
- * (too old). */
+/* "NVRTC 13.0", the compiler of the cuda device: $KFIT_NVRTC, else the system's. KFIT_E_NOTFOUND,
+ * KFIT_E_UNSUPPORTED (too old). */
 enum kfit_status kfit_nvrtc_version(char *buf, size_t size, struct kfit_error *err);
 
 #ifdef __cplusplus
