@@ -61,6 +61,13 @@ class Case(unittest.TestCase):
     def trace(self, *keys, label="unit"):
         return self.fixture("trace", self.traces, label, *[w for k in keys for w in k])
 
+    def terminal(self):
+        """As pty.fork; skips where there are no pseudo-terminals."""
+        try:
+            return pty.fork()
+        except OSError as why:
+            self.skipTest(f"no pseudo-terminal to be had ({why}); is /dev/pts mounted?")
+
 
 class Usage(Case):
     def test_every_command_helps(self):
@@ -206,7 +213,7 @@ class Run(Case):
         self.assertEqual(len(list(pathlib.Path(self.traces).iterdir())), 1)
 
     def test_ctrl_c_arrives_once(self):
-        pid, tty = pty.fork()
+        pid, tty = self.terminal()
         if pid == 0:
             os.chdir(self.dir)
             script = "trap 'n=x$n' INT; echo ready; i=0; while test $i -lt 30; do sleep 0.01; i=$((i+1)); done; echo =$n=; exit 5"
@@ -742,7 +749,7 @@ class Judging(Case):
     def test_tune_rewrites_one_line_on_a_terminal(self):
         self.trace((key(64), 400, 0))
         args = [KFIT, "tune", "--wait", "--cache", self.cache, "--generic", self.blas(), "--evaluations", "3", self.traces]
-        pid, tty = pty.fork()
+        pid, tty = self.terminal()
         if pid == 0:
             os.execve(KFIT, args, self.env)
         out = b""
@@ -790,5 +797,29 @@ class Doctor(Case):
         self.assertRegex(out, r"(?m)^fail cache .*mode 0777\n +it must belong to you")
 
 
+class Lines(unittest.TextTestResult):
+    """A line per case on stdout, as kfit_test.h prints them."""
+
+    def line(self, word, test):
+        print(word, test.id().removeprefix("__main__."), flush=True)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.line("ok", test)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.line("not ok", test)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.line("not ok", test)
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        print(f"  skipped: {reason}")
+        self.line("ok # SKIP", test)
+
+
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0]] + sys.argv[5:], verbosity=2)
+    unittest.main(argv=[sys.argv[0]] + sys.argv[5:], testRunner=unittest.TextTestRunner(resultclass=Lines))

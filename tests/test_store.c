@@ -627,7 +627,8 @@ static void private_mounts(void)
 {
     if (unshare(CLONE_NEWNS))
         SKIP("no mount namespace: %s", strerror(errno));
-    CHECK(!mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) /* the root of a chroot is no mount */
+        SKIP("mounts cannot be made private here: %s", strerror(errno));
 }
 
 static void mount_read_only(void)
