@@ -43,6 +43,49 @@ static void add_result(struct kfit_report_key *k, const struct kfit_record *reco
     free(receipt);
 }
 
+struct last_judgement {
+    struct kfit_receipt *receipt, *best; /* best->made_unix_s is 0 while there is none */
+};
+
+/* A screening stops before gate 2; what went further was judged whole. */
+static int if_judged_whole(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
+                           const char *problem)
+{
+    struct last_judgement *l = ctx;
+    (void)key, (void)key_bytes;
+    if (problem || kfit_receipt_from_json(value, value_bytes, l->receipt, NULL) != KFIT_OK)
+        return 0;
+    bool whole = false;
+    for (unsigned i = 0; i < l->receipt->gate_count; i++)
+        whole |= !strcmp(l->receipt->gates[i].name, "hidden");
+    if (whole && l->receipt->timing_count && l->receipt->made_unix_s >= l->best->made_unix_s)
+        *l->best = *l->receipt;
+    return 0;
+}
+
+/* A key that was judged without a finding (noise, a winner that did not repeat): there is no record, but people want
+ * to know what was tried. */
+static void add_judgement(struct kfit_report_key *k, struct kfit_store *store)
+{
+    uint8_t prefix[KFIT_STORE_KEY_MAX];
+    struct kfit_receipt *r = calloc(2, sizeof *r);
+    struct last_judgement last = {r, r + 1};
+    size_t n = kfit_store_key(prefix, k->env_hard, &k->key, NULL);
+    if (r && store && kfit_store_each(store, KFIT_TABLE_EVALS, prefix, n, if_judged_whole, &last, NULL) == KFIT_OK &&
+        last.best->made_unix_s) {
+        const struct kfit_timing *t = &last.best->timings[0];
+        k->judged = k->measured = true;
+        k->verdict = last.best->verdict == KFIT_VERDICT_PROMOTED ? KFIT_VERDICT_KEPT : last.best->verdict;
+        snprintf(k->code, sizeof k->code, "%s", kfit_code_str(last.best->code));
+        k->ratio = t->ratio;
+        k->lo = t->lo;
+        k->hi = t->hi;
+        k->before_ns = k->after_ns = t->ns_generic > 0 ? t->ns_generic : t->ns_incumbent;
+        k->floor_ns = last.best->bound_ns;
+    }
+    free(r);
+}
+
 static struct kfit_report_key *row_for(struct kfit_report *r, size_t *room, uint64_t env,
                                        const union kfit_key *key)
 {
@@ -139,6 +182,8 @@ enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfi
             p || !in->staged ? p : kfit_records_find(in->staged, k->env_hard, &k->key);
         if (q)
             add_result(k, q, p != NULL, in->store);
+        else
+            add_judgement(k, in->store);
         r.any_measured |= k->measured;
         r.promoted += k->judged && k->verdict == KFIT_VERDICT_PROMOTED;
         r.kept += k->judged && k->verdict != KFIT_VERDICT_PROMOTED;
