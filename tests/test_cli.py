@@ -243,6 +243,21 @@ class Run(Case):
         os.kill(row["pid"], signal.SIGKILL)
         p.stdout.close(), p.stderr.close()
 
+    def test_traces_of_a_killed_run_are_found(self):
+        p = self.start(KFIT, "run", "--trace", self.traces, "--", FIXTURE, "hold", "", "unit", key(64), 70, 0,
+                       stdin=subprocess.PIPE)
+        path = p.stdout.readline().strip()
+        p.kill()
+        p.communicate(timeout=60)  # ends the program as well: its input is closed
+        self.assertEqual(self.leftovers(), [str(pathlib.Path(path).parent), path])
+        (row,) = [r for r in json.loads(self.kfit("trace", "ls", "--json")[0]) if r["path"] == path]
+        self.assertEqual(row["calls"], 70)
+        self.assertIn(path, [r["path"] for r in json.loads(self.kfit("status", "--json")[0])["processes"]])
+        self.assertIn(key(64), [k["key"] for k in json.loads(self.kfit("report", "--json")[0])["keys"]])
+        self.assertIn(key(64), [r["key"] for r in json.loads(self.kfit("explain", "--json")[0])])
+        _, err = self.kfit("tune", "--cache", self.cache, "--min-calls", 10**9)
+        self.assertIn("nothing to tune", err)
+
     def test_an_installed_tree_may_be_moved(self):
         tree = self.dir / "some where" / "else"
         for d in [tree / "bin", tree / LIBDIR / "kfit"]:

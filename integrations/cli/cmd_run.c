@@ -176,7 +176,10 @@ int cli_run(int argc, char **argv)
         argc, argv,
         &(struct cli_usage){.args = "[--] COMMAND [ARGUMENT...]",
                             .doc = "Runs COMMAND with libkfit_preload.so before whatever LD_PRELOAD already "
-                                   "holds. The exit status is the command's; 128 + N if signal N ended it.",
+                                   "holds. The exit status is the command's; 128 + N if signal N ended it.\n"
+                                   "If kfit itself is killed, the traces stay on tmpfs, in run-* of "
+                                   "$XDG_RUNTIME_DIR/kfit or /dev/shm/kfit-UID, where `kfit trace ls`, "
+                                   "status, tune and report look when they are given none.",
                             .options = options,
                             .min = 1,
                             .max = CLI_ANY,
