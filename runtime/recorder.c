@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "kfit/trace.h"
+#include "number.h"
 #include "proc.h"
 
 struct kfit_recorder {
@@ -128,6 +130,19 @@ static void program_name(char *buf, size_t size)
     kfit_copy_printable(buf, size, text);
 }
 
+/* As torchrun, Open MPI, MPICH and Slurm tell it; -1 where none does. */
+static int32_t rank(void)
+{
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = secure_getenv(names[i]);
+        uint64_t n;
+        if (text && kfit_number(&text, INT32_MAX, &n) && !*text)
+            return (int32_t)n;
+    }
+    return -1;
+}
+
 enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct kfit_recorder_params *params,
                                       struct kfit_error *err)
 {
@@ -170,7 +185,7 @@ enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct k
     h->uid = getuid();
     h->start_ticks = ticks;
     h->start_unix_ns = now_ns();
-    h->rank = -1;
+    h->rank = rank();
     h->mode = params->mode;
     h->pid_namespace = ns;
     memcpy(h->boot_id, boot, sizeof h->boot_id);

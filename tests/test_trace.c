@@ -97,6 +97,25 @@ static void what_is_recorded_is_read(void)
     kfit_trace_destroy(t);
 }
 
+static void rank_is_what_the_launcher_says(void)
+{
+    static const struct {
+        const char *name, *value;
+        int rank;
+    } table[] = {{"SLURM_PROCID", "5", 5}, {"RANK", "2", 2},  {"RANK", "x", 5},
+                 {"RANK", "-1", 5},        {"RANK", "2 ", 5}, {"RANK", "99999999999", 5}};
+    unsetenv("RANK"), unsetenv("OMPI_COMM_WORLD_RANK"), unsetenv("PMI_RANK"), unsetenv("SLURM_PROCID");
+    struct kfit_recorder *r = recorder(NULL, 16);
+    CHECK_INT(kfit_recorder_header(r)->rank, -1);
+    kfit_recorder_destroy(r);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        setenv(table[i].name, table[i].value, 1);
+        r = recorder(NULL, 16);
+        CHECK_INT(kfit_recorder_header(r)->rank, table[i].rank);
+        kfit_recorder_destroy(r);
+    }
+}
+
 static void control_word_reaches_the_process(void)
 {
     struct kfit_recorder *r = recorder(kfit_test_dir(), 64);
@@ -546,6 +565,7 @@ static void what_is_no_trace_is_refused(void)
 
 static const struct kfit_test tests[] = {
     TEST(what_is_recorded_is_read),
+    TEST(rank_is_what_the_launcher_says),
     TEST(control_word_reaches_the_process),
     TEST(full_table_refuses_new_keys),
     TEST(two_recorders_two_files),

@@ -23,8 +23,10 @@ static void print(const struct cli_trace *t, const uint64_t count[KFIT_TRACE_REA
     printf("      mode %s%s", mode_name(h->mode), h->control == KFIT_CONTROL_OFF ? ", switched off" : "");
     if (h->generation && !h->state_text[0])
         printf(", generation %llu", (unsigned long long)h->generation);
-    printf("; %s%s%s\n", SAFE(h->state_text), h->state_text[0] ? "" : kfit_reason_text(h->state_reason),
-           h->rank >= 0 ? "; a rank of several" : "");
+    printf("; %s%s", SAFE(h->state_text), h->state_text[0] ? "" : kfit_reason_text(h->state_reason));
+    if (h->rank >= 0)
+        printf("; rank %d", h->rank);
+    putchar('\n');
     printf("      %llu calls, %zu keys, %llu by kfit kernels", (unsigned long long)calls,
            kfit_trace_count(t->t), (unsigned long long)count[KFIT_REASON_NONE]);
     for (unsigned i = 1; i < KFIT_REASON_COUNT; i++)

@@ -70,7 +70,7 @@ struct kfit_trace_header { /* 4096 bytes */
     uint64_t start_ticks; /* field 22 of /proc/self/stat */
     int64_t start_unix_ns;
     int64_t end_unix_ns;   /* 0 while running or killed */
-    int32_t rank;          /* -1 unknown */
+    int32_t rank;          /* as the launcher says (torchrun, MPI, Slurm); -1 unknown */
     uint32_t mode;         /* enum kfit_mode */
     uint32_t control;      /* enum kfit_control; written by `kfit off`, read by the dispatcher on each call */
     uint32_t state_reason; /* enum kfit_reason: why nothing is dispatched, NONE while dispatching */
