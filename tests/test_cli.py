@@ -254,7 +254,7 @@ class Run(Case):
         self.assertEqual(row["calls"], 70)
         self.assertIn(row["pid"], [r["pid"] for r in json.loads(self.kfit("status", "--json")[0])["processes"]])
         self.assertIn(key(64), [k["key"] for k in json.loads(self.kfit("report", "--json")[0])["keys"]])
-        _, err = self.kfit("tune", "--cache", self.cache, "--min-calls", 10**9)
+        _, err = self.kfit("tune", "--cache", self.cache, "--min-calls", 10**9, pathlib.Path(path).parent)
         self.assertIn("nothing to tune", err)
 
     def test_an_installed_tree_may_be_moved(self):

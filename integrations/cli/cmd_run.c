@@ -179,7 +179,8 @@ int cli_run(int argc, char **argv)
                                    "holds. The exit status is the command's; 128 + N if signal N ended it.\n"
                                    "If kfit itself is killed, the traces stay on tmpfs, in run-* of "
                                    "$XDG_RUNTIME_DIR/kfit or /dev/shm/kfit-UID, where `kfit trace ls`, "
-                                   "status, tune and report look when they are given none.",
+                                   "status and report look when they are given none; name that "
+                                   "directory to tune.",
                             .options = options,
                             .min = 1,
                             .max = CLI_ANY,
