@@ -699,8 +699,9 @@ class Judging(Case):
         self.assertRegex(err, r"(?m)^\[2/2\] gemm/.*: generic .*, floor \d")
         staged = json.loads(self.kfit("cache", "ls", "--staged", "--json", "--cache", self.cache)[0])
         rows = {line.split()[-1]: line.split() for line in out.splitlines()[1:]}
-        self.assertEqual(set(rows), {s["key"] for s in staged})
-        self.assertLessEqual(set(rows), {key(64), key(128)})
+        self.assertEqual(set(rows), {key(64), key(128)})
+        # only findings are staged: on a busy machine a judgement may end in noise
+        self.assertLessEqual({s["key"] for s in staged}, set(rows))
         self.assertEqual([r[0] for r in rows.values()], ["-"] * len(rows))
         report = json.loads(self.kfit("report", "--json", "--cache", self.cache)[0] if rows else '{"keys": []}')
         for k in report["keys"]:
@@ -750,13 +751,15 @@ class Judging(Case):
         self.assertEqual({r.split()[-1] for r in rows}, {key(64), key(128)}, out + err)
         self.assertIn("1 keys left out: fewer than 16 calls", err)
         self.assertNotIn("\r", err)
+        found = json.loads(self.kfit("cache", "ls", "--staged", "--json", "--cache", self.cache)[0])
         p = self.start(KFIT, "tune", "--wait", "--cache", self.cache, "--evaluations", "2", "--json", "--generic", self.blas(), self.traces)
         out, err = p.communicate(timeout=60)
-        self.assertIn("0 evaluations, 2 taken from the store", err)
+        if len(found) == 2:  # what was found is not tried again; what ended in noise is
+            self.assertIn("0 evaluations, 2 taken from the store", err)
         judged = {k["key"]: k["verdict"] for k in json.loads(out)["keys"] if k["verdict"]}
         self.assertEqual(set(judged), {key(64), key(128)})
         staged = json.loads(self.kfit("cache", "ls", "--staged", "--json", "--cache", self.cache)[0])
-        self.assertEqual({s["key"] for s in staged}, set(judged))
+        self.assertLessEqual({s["key"] for s in staged}, set(judged))
         _, err = self.kfit("tune", "--cache", self.cache, "--key", key(2048), self.traces, rc=1)
         self.assertIn("not in these traces", err)
 

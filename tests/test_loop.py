@@ -85,7 +85,7 @@ def records_tunes_and_dispatches(loop):
     promoted = [k["key"] for k in keys if k["verdict"] == "promoted"]
     answer, counts = loop.served("--cache", loop.cache)
     assert answer == loop.expected, (answer, loop.expected)
-    # a run that may only hit the cache hits everywhere a winner was promoted, and knows the rest as negative, but
+    # a run that may only hit the cache hits everywhere a winner was promoted, but
     # where noise left the question open
     assert counts.get("none", 0) == 100 * len(promoted), (counts, promoted)
     assert counts.get("negative", 0) == 100 * (len(staged) - len(promoted)), (counts, staged)
