@@ -100,7 +100,7 @@ static enum kfit_status measure(struct tuning *t, struct kfit_judge *judge, stru
         enum kfit_status s = kfit_targets_measure(judge, &targets[i], 1, err);
         if (s == KFIT_OK) {
             targets[n++] = targets[i];
-        } else if (s == KFIT_E_UNSUPPORTED || s == KFIT_E_REFUSED) {
+        } else if (s == KFIT_E_UNSUPPORTED || s == KFIT_E_REFUSED || s == KFIT_E_NOMEM) {
             cli_say("%s is left out: %s", cli_key(&targets[i].key), SAFE(err->text));
             t->left_out++;
         } else {
@@ -146,9 +146,10 @@ static enum kfit_status tune_targets(struct tuning *t, const struct kfit_generic
     if (s == KFIT_OK && *t->stop)
         s = kfit_fail(err, KFIT_E_INTERRUPTED,
                       "stopped before anything was tried; run the same command again to go on");
-    if (s == KFIT_OK && (t->seconds <= 0 || params.seconds > 0))
+    if (s == KFIT_OK && (t->seconds <= 0 || params.seconds > 0)) {
+        t->searched |= count > 0;
         s = kfit_tune(&params, &result, err);
-    t->searched |= count > 0;
+    }
     add_result(&t->total, &result);
     kfit_judge_destroy(judge);
     return s;
