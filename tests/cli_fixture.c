@@ -127,14 +127,15 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
     if (!value || !json)
         return kfit_fail(err, KFIT_E_NOMEM, "out of memory");
     kfit_record_encode(&r, value);
+    size_t n = kfit_store_key(with_digest, r.env_hard, key, r.source_digest);
     const struct kfit_store_op ops[] = {
         {KFIT_TABLE_STAGED, staged, kfit_store_key(staged, r.env_hard, key, NULL), value, bytes},
-        {KFIT_TABLE_RECEIPTS, with_digest, kfit_store_key(with_digest, r.env_hard, key, r.source_digest),
-         json, strlen(json)},
+        {KFIT_TABLE_RECEIPTS, with_digest, n, json, strlen(json)},
+        {KFIT_TABLE_EVALS, with_digest, n, json, strlen(json)},
     };
     enum kfit_status st = put_envs(s, &env, err);
     if (st == KFIT_OK)
-        st = kfit_store_apply(s, ops, 2, err);
+        st = kfit_store_apply(s, ops, sizeof ops / sizeof *ops, err);
     free(value);
     free(json);
     return st;

@@ -804,7 +804,7 @@ class Doctor(Case):
         # a sanitizer's library is one more than libc: exactly what this line is there to find
         self.assertEqual(checks["shim"]["level"], "ok" if SANITIZER == "none" else "fail", checks["shim"])
         self.assertEqual(checks["runner"]["level"], "ok", checks["runner"])
-        self.assertEqual(checks["cudarun"]["level"], "ok", checks["cudarun"])
+        self.assertTrue(checks["cudarun"]["text"].endswith("/kfit-runner-cuda"), checks["cudarun"])
         for c in ["nvrtc", "cublas", "gpu"]:  # a machine without a GPU is no broken one
             self.assertIn(checks[c]["level"], ["ok", "warn"], checks[c])
             self.assertEqual(checks[c]["level"] == "warn", checks[c]["advice"] == "needed for --device=cuda only")
