@@ -404,31 +404,37 @@ static enum level cache_dir(const struct doctor *d, struct line *l)
     return FINE;
 }
 
-/* Who measures now, in the places where the judge puts its lock. */
-static enum level device_lock(const struct doctor *d, struct line *l)
+/* Who measures on a device now, in the places where the judge puts its lock. */
+static void lock_of(const char *device, struct line *l)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     char dirs[3][512] = {"/run/lock/kfit"};
-    (void)d;
     snprintf(dirs[1], sizeof dirs[1], "%s/kfit", runtime ? runtime : "/nonexistent");
     snprintf(dirs[2], sizeof dirs[2], "/tmp/kfit-%u", getuid());
     for (unsigned i = 0; i < 3; i++) {
         char path[PATH_MAX + 16];
         struct flock who = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-        snprintf(path, sizeof path, "%s/host.lock", dirs[i]);
+        snprintf(path, sizeof path, "%s/%s.lock", dirs[i], device);
         int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0)
             continue;
         bool held = !fcntl(fd, F_GETLK, &who) && who.l_type != F_UNLCK;
         close(fd);
-        say(l, "%s ", path);
         if (held)
-            say(l, "is held by process %d: a tune or eval is running", who.l_pid);
+            say(l, "%s is held by process %d: a tune or eval is running", path, who.l_pid);
         else
-            say(l, "is free");
-        return FINE;
+            say(l, "%s is free", path);
+        return;
     }
-    say(l, "never taken here");
+    say(l, "%s: never taken here", device);
+}
+
+static enum level device_lock(const struct doctor *d, struct line *l)
+{
+    (void)d;
+    lock_of("host", l);
+    say(l, "; ");
+    lock_of("cuda", l);
     return FINE;
 }
 
