@@ -2,8 +2,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "compile_cuda.h"
 #include "compile_host.h"
 #include "gate0.h"
@@ -17,18 +17,11 @@ static const struct {
     {"cuda", kfit_compile_cuda},
 };
 
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 enum kfit_status kfit_compile(const struct kfit_compile_params *params, struct kfit_built *built,
                               struct kfit_error *err)
 {
     const char *device = kfit_candidate_device(params->candidate);
-    double start = now_ns();
+    double start = kfit_now_ns();
     size_t i = 0, n = sizeof compilers / sizeof *compilers;
     memset(built, 0, sizeof *built);
     while (i < n && strcmp(compilers[i].device, device))
@@ -39,7 +32,7 @@ enum kfit_status kfit_compile(const struct kfit_compile_params *params, struct k
     enum kfit_status s = compilers[i].compile(params, built, err);
     if (s == KFIT_OK)
         s = kfit_plan_check(&built->plan, built->image_bytes, err);
-    built->compile_ns = now_ns() - start;
+    built->compile_ns = kfit_now_ns() - start;
     if (s == KFIT_E_REFUSED)
         kfit_fail(err, s, "%s: %.400s", built->code, built->detail);
     else if (s == KFIT_E_NOMEM)

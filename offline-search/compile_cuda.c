@@ -9,6 +9,7 @@
 
 #include "compile_cuda.h"
 #include "isolate_compile.h"
+#include "judge_device.h"
 #include "static_cuda.h"
 
 #define TIMEOUT_MS  60000u
@@ -61,25 +62,6 @@ static enum kfit_status find_nvrtc(char path[PATH_MAX], struct kfit_error *err)
                      "nvidia-cuda-nvrtc from PyPI) and set KFIT_NVRTC or LD_LIBRARY_PATH to it");
 }
 
-/* kfit-nvrtc beside the running program, in its libexec, or in the build tree. */
-static enum kfit_status find_tool(char path[PATH_MAX], struct kfit_error *err)
-{
-    static const char *const places[] = {"kfit-nvrtc", "../libexec/kfit/kfit-nvrtc",
-                                         "../../offline-search/kfit-nvrtc", "../offline-search/kfit-nvrtc",
-                                         "../../../offline-search/kfit-nvrtc"};
-    char self[PATH_MAX], at[PATH_MAX + 64];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-        snprintf(at, sizeof at, "%.*s/%s", (int)(slash - self), self, places[i]);
-        if (exists(path, PATH_MAX, at))
-            return KFIT_OK;
-    }
-    return kfit_fail(err, KFIT_E_NOTFOUND,
-                     "compile: kfit-nvrtc was not found beside this program; install kfit whole");
-}
-
 enum kfit_status kfit_nvrtc_version(char *buf, size_t size, struct kfit_error *err)
 {
     char path[PATH_MAX];
@@ -109,7 +91,7 @@ enum kfit_status kfit_nvrtc_run(const struct kfit_compile_params *params, const 
                                 size_t *cubin_bytes, char **ptx, size_t *ptx_bytes, struct kfit_built *b,
                                 struct kfit_error *err)
 {
-    char tool_path[PATH_MAX], nvrtc[PATH_MAX];
+    char found[512], tool_path[PATH_MAX], nvrtc[PATH_MAX];
     const char *argv[OPTIONS_MAX + 3];
     struct kfit_isolation iso = {.ruleset = -1};
     size_t ignored;
@@ -118,7 +100,9 @@ enum kfit_status kfit_nvrtc_run(const struct kfit_compile_params *params, const 
         *ptx = NULL;
     enum kfit_status s = find_nvrtc(nvrtc, err);
     if (s == KFIT_OK)
-        s = find_tool(tool_path, err);
+        s = judge_find_program(NULL, "kfit-nvrtc", found, err);
+    if (s == KFIT_OK && !exists(tool_path, sizeof tool_path, found))
+        s = kfit_fail(err, KFIT_E_IO, "compile: %s vanished", found);
     if (s == KFIT_OK)
         s = kfit_isolation_init(&iso, tool_path, nvrtc, params->allow_no_isolation, err);
     if (s != KFIT_OK)

@@ -1,19 +1,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "evaluation.h"
 
-static double seconds_since(const struct timespec *start)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
-}
-
 double tuner_seconds(const struct tuner *t)
 {
-    return seconds_since(&t->start);
+    return (kfit_now_ns() - t->start_ns) * 1e-9;
 }
 
 bool tuner_stopped(const struct tuner *t)
@@ -23,7 +17,7 @@ bool tuner_stopped(const struct tuner *t)
 
 bool tuner_out_of_time(const struct tuner *t)
 {
-    return tuner_stopped(t) || (t->p->seconds > 0 && seconds_since(&t->start) > t->p->seconds);
+    return tuner_stopped(t) || (t->p->seconds > 0 && tuner_seconds(t) > t->p->seconds);
 }
 
 enum kfit_status tuner_interrupted(struct kfit_error *err)
@@ -42,7 +36,7 @@ void evaluation_identify(const struct tuner *t, const struct kfit_candidate *c, 
     snprintf(r->proposer, sizeof r->proposer, "kfit");
     snprintf(r->operator_name, sizeof r->operator_name, "%s", operator_name);
     snprintf(r->campaign, sizeof r->campaign, "%s", t->p->campaign ? t->p->campaign : "default");
-    snprintf(r->origin, sizeof r->origin, "%s:%s", operator_name[0] == 'e' ? "person" : "seed",
+    snprintf(r->origin, sizeof r->origin, "%s:%s", strcmp(operator_name, "eval") ? "seed" : "person",
              kfit_candidate_name(c));
 }
 
@@ -84,8 +78,7 @@ enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *buil
                                   const struct kfit_record *incumbent, bool screen, struct kfit_receipt *r,
                                   struct kfit_error *err)
 {
-    struct timespec start;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double start = kfit_now_ns();
     struct kfit_judge_job job = {.key = &r->key,
                                  .image = built->image,
                                  .image_bytes = built->image_bytes,
@@ -103,7 +96,7 @@ enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *buil
         s = kfit_judge_run(t->p->judge, &job, r, err);
     if (tuner_stopped(t) && s != KFIT_OK)
         s = tuner_interrupted(err);
-    r->evaluate_ns = seconds_since(&start) * 1e9;
+    r->evaluate_ns = kfit_now_ns() - start;
     t->result->evaluate_seconds += r->evaluate_ns * 1e-9;
     t->result->evaluations++;
     return s;

@@ -3,9 +3,9 @@
 #define KFIT_EVALUATION_H
 
 #include <pthread.h>
-#include <time.h>
 
 #include "archive.h"
+#include "clock.h"
 #include "population.h"
 
 enum { CANDIDATES_MAX = 64, BATCH_MAX = 16 };
@@ -20,7 +20,7 @@ struct tuner {
     unsigned batch;           /* compilations at a time */
     bool overlap;             /* compile while judging: not where both use the same cores */
     uint64_t seed;
-    struct timespec start;
+    double start_ns;
 };
 
 double tuner_seconds(const struct tuner *t);   /* since start */

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "device_lock.h"
 #include "judge_device.h"
 
@@ -36,7 +37,7 @@ enum kfit_status judge_find_program(const char *given, const char *name, char ou
                                     struct kfit_error *err)
 {
     static const char *const places[] = {"", "../libexec/kfit/", "../../offline-search/",
-                                         "../offline-search/"};
+                                         "../offline-search/", "../../../offline-search/"};
     char dir[400];
     ssize_t n = readlink("/proc/self/exe", dir, sizeof dir - 1);
     dir[n > 0 ? n : 0] = '\0';
@@ -48,8 +49,8 @@ enum kfit_status judge_find_program(const char *given, const char *name, char ou
         if (!access(out, X_OK))
             return KFIT_OK;
     }
-    return kfit_fail(err, KFIT_E_NOTFOUND, "judge: no runner at %s: %s; %s belongs beside kfit", out,
-                     strerror(errno), name);
+    return kfit_fail(err, KFIT_E_NOTFOUND, "%s is not at %s: %s; install kfit whole", name,
+                     given ? given : "its place beside this program", strerror(errno));
 }
 
 enum kfit_status judge_gate_bound(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err)
@@ -143,13 +144,6 @@ static enum kfit_verdict verdict_of(const struct kfit_receipt *r, enum kfit_code
 
 /* ---- one evaluation ---- */
 
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 static enum kfit_status check_key(const struct kfit_judge *j, const union kfit_key *key,
                                   struct kfit_error *err)
 {
@@ -161,7 +155,7 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
                                 struct kfit_receipt *r, struct kfit_error *err)
 {
     struct judge_trial t = {.ops = j->ops, .device = j->device, .job = job, .r = r};
-    double begun = now_ns();
+    double begun = kfit_now_ns();
     enum kfit_status st = check_key(j, job->key, err);
     if (st == KFIT_OK)
         st = kfit_plan_check(job->plan, job->image_bytes, err);
@@ -181,7 +175,7 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
     r->gate_count = r->gate_count && !strcmp(r->gates[0].name, "static") ? 1 : 0;
 
     st = j->ops->begin(&t, err);
-    kfit_logf(&j->params.log, KFIT_LOG_DEBUG, "judge: started in %.0f ms", (now_ns() - begun) / 1e6);
+    kfit_logf(&j->params.log, KFIT_LOG_DEBUG, "judge: started in %.0f ms", (kfit_now_ns() - begun) / 1e6);
     bool stopped = false;
     for (const struct judge_gate *gate = j->ops->gates; gate->name && st == KFIT_OK && !stopped; gate++) {
         struct kfit_gate_result *g = &r->gates[r->gate_count];
@@ -189,10 +183,11 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
             continue;
         memset(g, 0, sizeof *g);
         snprintf(g->name, sizeof g->name, "%s", gate->name);
-        double gate_begun = now_ns();
+        double gate_begun = kfit_now_ns();
         st = gate->run(&t, g, err);
         kfit_logf(&j->params.log, KFIT_LOG_DEBUG, "judge: gate %s: %s%s in %.0f ms", g->name,
-                  g->ok ? "passed" : "not passed ", kfit_code_str(g->code), (now_ns() - gate_begun) / 1e6);
+                  g->ok ? "passed" : "not passed ", kfit_code_str(g->code),
+                  (kfit_now_ns() - gate_begun) / 1e6);
         r->gate_count += st == KFIT_OK;
         if (st == KFIT_OK && !g->ok) {
             stopped = true;
@@ -208,7 +203,7 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
     if (st == KFIT_OK && !stopped)
         r->verdict = job->screen ? KFIT_VERDICT_KEPT : KFIT_VERDICT_PROMOTED;
     j->ops->end(&t);
-    r->evaluate_ns = now_ns() - begun;
+    r->evaluate_ns = kfit_now_ns() - begun;
     return st;
 }
 

@@ -17,10 +17,10 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include <xmmintrin.h>
 
+#include "clock.h"
 #include "runner.h"
 #include "runner_generic.h"
 
@@ -39,13 +39,6 @@ static unsigned sets;
 static uint64_t set_bytes;
 static unsigned mxcsr;
 static uint16_t x87_control;
-
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 static void reply(uint8_t what)
 {
@@ -182,10 +175,10 @@ static void measure_enter(void)
     void *args[KFIT_RUNNER_ARGS] = {0};
     double best = 1e9;
     for (int round = 0; round < 20; round++) {
-        double start = now_ns();
+        double start = kfit_now_ns();
         for (int i = 0; i < 256; i++)
             enter(nothing, args);
-        double ns = (now_ns() - start) / 256;
+        double ns = (kfit_now_ns() - start) / 256;
         best = ns < best ? ns : best;
     }
     control->enter_ns = best;
@@ -234,7 +227,7 @@ static double batch(unsigned who, unsigned reps, void *const base[], unsigned ro
     from[workspace] = image ? base[workspace + who] : NULL;
     memcpy(args, from, sizeof args);
     *(volatile uint32_t *)&control->running = image ? 1 + who : 0;
-    double start = now_ns();
+    double start = kfit_now_ns();
     for (unsigned r = 0; r < reps; r++) {
         if (rotate > 1) {
             *at = (*at + 1) % rotate;
@@ -246,7 +239,7 @@ static double batch(unsigned who, unsigned reps, void *const base[], unsigned ro
         else
             kfit_generic_call(&generic, (enum kfit_who)who, args);
     }
-    double ns = now_ns() - start;
+    double ns = kfit_now_ns() - start;
     *(volatile uint32_t *)&control->running = 0;
     if (image)
         check_fp_state(flags);

@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "session.h"
@@ -17,13 +16,6 @@
 #define PAGE            4096ul
 #define START_LIMIT_NS  10e9
 #define WORKSPACE_ALIGN 64u
-
-double kfit_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 double kfit_session_cpu_ns(const struct kfit_session *s)
 {

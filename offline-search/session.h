@@ -2,6 +2,7 @@
 #ifndef KFIT_SESSION_H
 #define KFIT_SESSION_H
 
+#include "clock.h"
 #include "kfit/judge.h"
 
 #include "runner.h"
@@ -63,7 +64,6 @@ enum kfit_status kfit_session_launch(struct kfit_session *s, enum kfit_who who, 
 void kfit_band_fill(uint8_t *region, size_t from, size_t to);          /* byte i of a region has byte i % 8 */
 size_t kfit_band_check(const uint8_t *region, size_t from, size_t to); /* first byte that differs, or to */
 
-double kfit_now_ns(void);
 /* Time the runner's own thread spent on a processor so far: the second clock, kept by the kernel, out of
  * reach of the runner and deaf to whatever else runs here. The runner must be waiting for a command. Negative
  * if there is none. */

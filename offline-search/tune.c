@@ -37,9 +37,8 @@ static enum kfit_status add_candidate(struct tuner *t, const char *source, size_
 static enum kfit_status tuner_init(struct tuner *t, const struct kfit_tune_params *p,
                                    struct kfit_tune_result *result, struct kfit_error *err)
 {
-    *t = (struct tuner){.p = p, .result = result, .seed = p->seed};
+    *t = (struct tuner){.p = p, .result = result, .seed = p->seed, .start_ns = kfit_now_ns()};
     *result = (struct kfit_tune_result){0};
-    clock_gettime(CLOCK_MONOTONIC, &t->start);
     if (!t->seed && getrandom(&t->seed, sizeof t->seed, 0) != sizeof t->seed)
         return kfit_fail(err, KFIT_E_IO, "search: no random seed from the system");
     if (!kfit_env_get(p->env->hard, "device", t->device, sizeof t->device) ||
