@@ -36,12 +36,12 @@ def main():
         assert F64 + " is left out" in err
         assert "cuBLAS" in err
         rows = {line.split()[-1]: line.split() for line in out.splitlines()[1:]}
-        staged = json.loads(kfit("cache", "ls", "--staged", "--json", *cache)[0])
-        assert set(rows) == {s["key"] for s in staged} and set(rows) <= set(KEYS)
-        assert rows, "neither key was promoted or kept for good: look above for why"
+        assert set(rows) == set(KEYS)
+        staged = {s["key"] for s in json.loads(kfit("cache", "ls", "--staged", "--json", *cache)[0])}
+        assert staged, "noise left both keys without a finding: is the GPU in use by others?"
 
         report = {k["key"]: k for k in json.loads(kfit("report", "--json", *cache)[0])["keys"] if k["key"] in KEYS}
-        assert set(report) == set(rows)
+        assert set(report) == staged
         for k in report.values():  # a kernel is slower than reading its bytes, and not by magnitudes
             assert 0 < k["floor_ns"] < 1.1 * k["after_ns"] < 100 * k["floor_ns"], k
         text = kfit("report", *cache)[0]
@@ -49,11 +49,11 @@ def main():
 
         keys.write_text("\n".join(KEYS))
         _, err = kfit(*tune, rc=0)
-        assert len(rows) < len(KEYS) or " 0 evaluations, " in err  # what is settled is not judged again
+        assert len(staged) < len(KEYS) or " 0 evaluations, " in err  # what is settled is not judged again
 
         promoted = [k for k in report.values() if k["verdict"] == "promoted"]
         out, _ = kfit("approve", "--all", *cache)
-        assert f"generation 1: {len(promoted)} kernels, {len(rows) - len(promoted)} keys kept" in out
+        assert f"generation 1: {len(promoted)} kernels, {len(staged) - len(promoted)} keys kept" in out
         for k in report.values():
             shown = {s["set"]: s for s in json.loads(kfit("cache", "show", "--json", k["key"], *cache)[0])}
             assert set(shown) >= {"published", "staged"}
