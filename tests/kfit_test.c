@@ -154,6 +154,25 @@ static int run_case(const struct kfit_test *t)
     return WIFEXITED(st) ? WEXITSTATUS(st) : 1;
 }
 
+void kfit_test_child(void (*fn)(void), void (*prepare)(void))
+{
+    fflush(stdout);
+    pid_t pid = fork();
+    int st;
+    CHECK(pid >= 0);
+    if (!pid) {
+        if (prepare)
+            prepare();
+        fn();
+        fflush(stdout);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &st, 0) == pid);
+    if (WIFEXITED(st) && WEXITSTATUS(st) == SKIPPED)
+        _exit(SKIPPED); /* the child printed why */
+    CHECK_MSG(WIFEXITED(st) && !WEXITSTATUS(st), "child: status %#x", st);
+}
+
 int kfit_test_main(int argc, char **argv, const struct kfit_test *tests, size_t n)
 {
     const char *given = getenv("KFIT_TEST_SEED");

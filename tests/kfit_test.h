@@ -86,6 +86,8 @@ uint64_t kfit_test_random(void);
 /* Reads a whole file (malloc'ed, NUL beyond the end); fails the case if it cannot. */
 char *kfit_test_read(const char *path, size_t *bytes);
 void kfit_test_write(const char *path, const void *data, size_t bytes);
+/* Runs prepare (may be NULL) and fn in a child; its CHECKs and SKIPs count. */
+void kfit_test_child(void (*fn)(void), void (*prepare)(void));
 /* Runs argv (NULL-terminated) with extra environment "NAME=value" entries (may be NULL; "NAME" alone unsets);
  * returns the exit status, or 128 + signal. out and err (may be NULL) receive what it printed, malloc'ed. */
 int kfit_test_run(const char *const argv[], const char *const env[], char **out, char **err);

@@ -101,26 +101,6 @@ static void replace(const char *name, const void *data, size_t n)
     CHECK(!chmod(temp, 0444) && !rename(temp, path(name)));
 }
 
-/* Runs fn in a child; its CHECKs count. */
-static void in_child(void (*fn)(void), void (*prepare)(void))
-{
-    fflush(stdout);
-    pid_t pid = fork();
-    int st;
-    CHECK(pid >= 0);
-    if (!pid) {
-        if (prepare)
-            prepare();
-        fn();
-        fflush(stdout);
-        _exit(0);
-    }
-    CHECK(waitpid(pid, &st, 0) == pid);
-    if (WIFEXITED(st) && WEXITSTATUS(st) == 77)
-        _exit(77); /* the child printed why */
-    CHECK_MSG(WIFEXITED(st) && !WEXITSTATUS(st), "child: status %#x", st);
-}
-
 static void returns_what_was_published(void)
 {
     struct kfit_record *r = records_make(RECORDS);
@@ -418,15 +398,15 @@ static void other_users(void)
         SKIP("needs root to become another user");
     publish(5);
     CHECK(!chmod(kfit_test_dir(), 0755));
-    in_child(nobody_reads, as_nobody);
+    kfit_test_child(nobody_reads, as_nobody);
     CHECK(!chmod(path("generations/1.mdb"), 0400));
-    in_child(nobody_is_refused, as_nobody);
+    kfit_test_child(nobody_is_refused, as_nobody);
     CHECK(!chmod(path("generations/1.mdb"), 0444));
     const char *names[] = {"", "generations", "generations/1.mdb", "generations/1.json", "current"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         CHECK(!chown(path(names[i]), 1, 1));
         owner_is_refused(); /* root does not trust uid 1's file, nor does nobody */
-        in_child(owner_is_refused, as_nobody);
+        kfit_test_child(owner_is_refused, as_nobody);
         CHECK(!chown(path(names[i]), 0, 0));
     }
 }
@@ -456,7 +436,7 @@ static void reads_but_does_not_publish(void)
 static void read_only_mount(void)
 {
     publish(5);
-    in_child(reads_but_does_not_publish, mount_read_only);
+    kfit_test_child(reads_but_does_not_publish, mount_read_only);
 }
 
 static void small_disk(void)
@@ -487,7 +467,7 @@ static void fills_the_disk(void)
 
 static void full_disk(void)
 {
-    in_child(fills_the_disk, small_disk);
+    kfit_test_child(fills_the_disk, small_disk);
 }
 
 static void two_pid_namespaces(void)
@@ -499,7 +479,7 @@ static void two_pid_namespaces(void)
     if (!pid) {
         if (unshare(CLONE_NEWPID))
             SKIP("no PID namespace: %s", strerror(errno));
-        in_child(nobody_reads, NULL);
+        kfit_test_child(nobody_reads, NULL);
         _exit(0);
     }
     opens(NULL, 5);
@@ -538,7 +518,7 @@ static void lmdb_missing(void)
         _exit(0);
     }
     CHECK(waitpid(pid, &st, 0) == pid && !st);
-    in_child(says_what_to_install, no_lmdb);
+    kfit_test_child(says_what_to_install, no_lmdb);
 }
 
 static void one_publisher_at_a_time(void)

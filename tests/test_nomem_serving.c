@@ -1,6 +1,7 @@
 /* What runs in the served process, and what reads its traces, with the N-th allocation failing (malloc or
  * mmap), for N = 1, 2, ... until a run meets none. */
 #include "kfit_test.h"
+#include "nomem.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -13,33 +14,6 @@
 #include "kfit/generation.h"
 #include "records.h"
 
-void *__libc_malloc(size_t);
-void *__libc_calloc(size_t, size_t);
-void *__libc_realloc(void *, size_t);
-
-static long countdown; /* 0: never */
-
-static bool fails(void)
-{
-    if (!countdown || --countdown)
-        return false;
-    errno = ENOMEM;
-    return true;
-}
-
-#define EXPORT __attribute__((visibility("default")))
-EXPORT void *malloc(size_t n)
-{
-    return fails() ? NULL : __libc_malloc(n);
-}
-EXPORT void *calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __libc_calloc(n, size);
-}
-EXPORT void *realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __libc_realloc(p, n);
-}
 EXPORT void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     return fails() ? MAP_FAILED : (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);

@@ -90,26 +90,6 @@ static unsigned count(struct kfit_store *s, const char *prefix)
     return seen.count;
 }
 
-/* Runs fn in a child; its CHECKs count. */
-static void in_child(void (*fn)(void), void (*prepare)(void))
-{
-    fflush(stdout);
-    pid_t pid = fork();
-    int st;
-    CHECK(pid >= 0);
-    if (!pid) {
-        if (prepare)
-            prepare();
-        fn();
-        fflush(stdout);
-        _exit(0);
-    }
-    CHECK(waitpid(pid, &st, 0) == pid);
-    if (WIFEXITED(st) && WEXITSTATUS(st) == 77)
-        _exit(77); /* the child printed why */
-    CHECK_MSG(WIFEXITED(st) && !WEXITSTATUS(st), "child: status %#x", st);
-}
-
 /* Forks a child that runs fn and then waits to be killed; returns when fn is done. */
 static pid_t beside(void (*fn)(void))
 {
@@ -384,7 +364,7 @@ static void close_inherited(void)
 {
     struct kfit_store *s = open_store(KFIT_STORE_WRITE);
     kfit_store_close(inherited);
-    in_child(writer_is_busy, NULL);
+    kfit_test_child(writer_is_busy, NULL);
     kfit_store_close(s);
 }
 
@@ -396,8 +376,8 @@ static int disturb(void *ctx, const void *key, size_t key_bytes, const void *val
     CHECK_MSG(!problem && n == 3000, "entry %u: %zu bytes, %s", *seen, n,
               problem ? problem : "another's value");
     if (!(*seen)++) {
-        in_child(close_inherited, NULL);
-        in_child(overwrite_all, NULL);
+        kfit_test_child(close_inherited, NULL);
+        kfit_test_child(overwrite_all, NULL);
     }
     return 0;
 }
@@ -585,12 +565,12 @@ static void perm(void)
 
 static void refuses_what_others_could_write(void)
 {
-    in_child(open_for_writing, NULL);
+    kfit_test_child(open_for_writing, NULL);
     const char *names[] = {"", "/store", "/store/data.mdb"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct stat st;
         CHECK(!stat(path(names[i]), &st) && !chmod(path(names[i]), st.st_mode | 020));
-        in_child(perm, NULL);
+        kfit_test_child(perm, NULL);
         CHECK(!chmod(path(names[i]), st.st_mode));
     }
 }
@@ -609,12 +589,12 @@ static void other_users(void)
 {
     if (geteuid())
         SKIP("needs root to become another user");
-    in_child(open_for_writing, NULL);
+    kfit_test_child(open_for_writing, NULL);
     CHECK(!chmod(kfit_test_dir(), 0755));
-    in_child(perm, as_nobody);
+    kfit_test_child(perm, as_nobody);
     CHECK(!chmod(path("/store"), 0755) && !chmod(path("/store/data.mdb"), 0644) &&
           !chmod(path("/store/lock.mdb"), 0666) && !chmod(path("/store/writer.lock"), 0666));
-    in_child(not_theirs, as_nobody); /* though they could read it */
+    kfit_test_child(not_theirs, as_nobody); /* though they could read it */
     CHECK(!chmod(path("/store"), 0700) && !chown(path("/store"), 1, 1));
     refused(KFIT_STORE_WRITE, KFIT_E_PERM, "belongs to uid 1");
     CHECK(!chown(path("/store"), 0, 0) && !chown(path("/store/data.mdb"), 1, 1));
@@ -654,13 +634,13 @@ static void waits_for_the_writer(void)
 
 static void read_only_mount(void)
 {
-    in_child(open_for_writing, NULL);
-    in_child(reads_a_copy, mount_read_only);
+    kfit_test_child(open_for_writing, NULL);
+    kfit_test_child(reads_a_copy, mount_read_only);
     pid_t pid = beside(open_for_writing);
-    in_child(waits_for_the_writer, mount_read_only);
+    kfit_test_child(waits_for_the_writer, mount_read_only);
     end(pid);
     CHECK(!unlink(path("/store/writer.lock"))); /* as in an image that was packed without it */
-    in_child(reads_a_copy, mount_read_only);
+    kfit_test_child(reads_a_copy, mount_read_only);
 }
 
 static void new_pids(void)
@@ -677,24 +657,24 @@ static void other_namespace_is_busy(void)
 
 static void busy_inside(void)
 {
-    in_child(other_namespace_is_busy, NULL); /* unshare moves only children */
+    kfit_test_child(other_namespace_is_busy, NULL); /* unshare moves only children */
 }
 
 static void read_inside(void)
 {
-    in_child(read_all, NULL);
+    kfit_test_child(read_all, NULL);
 }
 
 static void two_pid_namespaces(void)
 {
-    in_child(open_for_writing, NULL);
+    kfit_test_child(open_for_writing, NULL);
     pid_t pid = beside(open_for_writing);
-    in_child(busy_inside, new_pids);
+    kfit_test_child(busy_inside, new_pids);
     end(pid);
     pid = beside(read_all); /* also beside a reader: the lock file has its number */
-    in_child(busy_inside, new_pids);
+    kfit_test_child(busy_inside, new_pids);
     end(pid);
-    in_child(read_inside, new_pids);
+    kfit_test_child(read_inside, new_pids);
 }
 
 static void small_disk(void)
@@ -741,9 +721,9 @@ static void full_from_the_start(void)
 
 static void full_disk(void)
 {
-    in_child(fills_the_disk, small_disk);
+    kfit_test_child(fills_the_disk, small_disk);
     CHECK(!rmdir(path("")));
-    in_child(full_from_the_start, small_disk);
+    kfit_test_child(full_from_the_start, small_disk);
 }
 
 /* Writers killed at any moment: what was said to be stored is there, and each transaction is whole. */
