@@ -1,14 +1,15 @@
 #include <dlfcn.h>
+#include <string.h>
 
 #include "kfit/cuda.h"
 
 static struct kfit_cuda table;
 
 static const struct {
-    const char *symbol;
+    const char *member, *symbol;
     size_t offset;
 } symbols[] = {
-#define KFIT_X(member, symbol, args) {#symbol, offsetof(struct kfit_cuda, member)},
+#define KFIT_X(member, symbol, args) {#member, #symbol, offsetof(struct kfit_cuda, member)},
     KFIT_CUDA_LIST(KFIT_X)
 #undef KFIT_X
 };
@@ -23,7 +24,7 @@ enum kfit_status kfit_cuda_load(const struct kfit_cuda **out, struct kfit_error 
     }
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!lib)
-        return kfit_fail(err, KFIT_E_UNSUPPORTED, "cuda: no NVIDIA driver here (%s)", dlerror());
+        return kfit_fail(err, KFIT_E_UNSUPPORTED, "cuda: no NVIDIA driver here; install one, or run where a GPU is (%s)", dlerror());
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         void *p = dlsym(lib, symbols[i].symbol);
         if (!p)
@@ -41,6 +42,10 @@ enum kfit_status kfit_cuda_fail(const struct kfit_cuda *cu, kfit_cu_result r, co
                                 struct kfit_error *err)
 {
     const char *name = NULL, *text = NULL;
+    size_t n = strcspn(what, "(");
+    for (size_t i = 0; what[n] && i < sizeof symbols / sizeof *symbols; i++)
+        if (strlen(symbols[i].member) == n && !memcmp(symbols[i].member, what, n))
+            what = symbols[i].symbol, n = strlen(what);
     cu->error_name(r, &name);
     cu->error_string(r, &text);
     enum kfit_status s = r == KFIT_CU_OUT_OF_MEMORY       ? KFIT_E_NOMEM
@@ -48,5 +53,5 @@ enum kfit_status kfit_cuda_fail(const struct kfit_cuda *cu, kfit_cu_result r, co
                          : r == KFIT_CU_NO_BINARY_FOR_GPU ? KFIT_E_ENV
                          : r >= KFIT_CU_ILLEGAL_ADDRESS   ? KFIT_E_CRASH
                                                           : KFIT_E_IO;
-    return kfit_fail(err, s, "%s: %s (%s)", what, name ? name : "unknown CUDA error", text ? text : "?");
+    return kfit_fail(err, s, "%.*s: %s (%s)", (int)n, what, name ? name : "unknown CUDA error", text ? text : "?");
 }

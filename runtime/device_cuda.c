@@ -47,9 +47,12 @@ static enum kfit_status probe(struct kfit_error *err)
     enum kfit_status s = kfit_cuda_load(&cu, err);
     if (s != KFIT_OK)
         return s;
-    TRY(init(0));
+    kfit_cu_result r = cu->init(0);
     int count = 0;
-    TRY(device_count(&count));
+    if (r && r != KFIT_CU_NO_DEVICE)
+        return kfit_cuda_fail(cu, r, "cuInit", err);
+    if (!r)
+        TRY(device_count(&count));
     if (!count)
         return kfit_fail(err, KFIT_E_UNSUPPORTED,
                          "cuda: the driver is here, but no GPU is visible (see CUDA_VISIBLE_DEVICES)");

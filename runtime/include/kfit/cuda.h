@@ -38,6 +38,7 @@ enum {
     KFIT_CU_ILLEGAL_ADDRESS = 700,
     KFIT_CU_LAUNCH_OUT_OF_RESOURCES = 701,
     KFIT_CU_LAUNCH_FAILED = 719,
+    KFIT_CU_CAPTURING = 900, /* not allowed while a stream captures */
 };
 /* CUdevice_attribute */
 enum {
@@ -168,7 +169,8 @@ struct kfit_cuda {
  * (names the first missing symbol). Does not call cuInit. */
 enum kfit_status kfit_cuda_load(const struct kfit_cuda **out, struct kfit_error *err);
 
-/* Turns a failed call into a status and a text: "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". */
+/* Turns a failed call into a status and a text: "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". what: the
+ * driver's name of the function, or a call of the table's member as written, "mem_alloc(&p, 1)". */
 enum kfit_status kfit_cuda_fail(const struct kfit_cuda *cu, kfit_cu_result r, const char *what,
                                 struct kfit_error *err);
 
