@@ -77,7 +77,7 @@ enum kfit_status kfit_nvrtc_version(char *buf, size_t size, struct kfit_error *e
         dlclose(lib);
     if (s == KFIT_OK && !version)
         s = kfit_fail(err, KFIT_E_UNSUPPORTED, "compile: %s is no NVRTC", path);
-    if (s == KFIT_OK && major < 12)
+    if (s == KFIT_OK && major * 100 + minor < 1206)
         s = kfit_fail(err, KFIT_E_UNSUPPORTED,
                       "compile: NVRTC %d.%d at %s is too old; 12.6 or newer is needed", major, minor, path);
     snprintf(buf, size, "NVRTC %d.%d", major, minor);

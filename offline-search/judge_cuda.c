@@ -55,10 +55,11 @@ struct cuda {
     struct session_cuda runner, referee;
     union kfit_key key, referee_key; /* what each worker is set up for; zero: nothing */
     size_t workspace_bytes;
-    unsigned sets; /* copies of all arguments that a cold timing goes round */
+    unsigned sets, launches; /* copies of the inputs that a cold timing goes round; launches of one cold graph */
     struct kfit_tensor out;
     size_t out_bytes, out_count;
-    struct case_cuda cases[DISTRIBUTIONS]; /* gate 1's, of `key` */
+    union kfit_key cases_key;
+    struct case_cuda cases[DISTRIBUTIONS]; /* gate 1's, of `cases_key`; they outlive a runner */
     unsigned case_count;
     uint64_t floor_bytes[FLOOR_POINTS];
     double floor_ns[FLOOR_POINTS];
@@ -92,7 +93,10 @@ static enum kfit_status prepare(struct cuda *c, struct session_cuda *s, union kf
     if (st == KFIT_OK) {
         *now = *key;
         c->info = s->reply.info;
-        c->sets = generic ? s->reply.sets : c->sets;
+        if (generic) {
+            c->sets = s->reply.sets;
+            c->launches = s->reply.launches;
+        }
     }
     return st;
 }
@@ -103,7 +107,7 @@ static enum kfit_status blame(struct cuda *c, enum kfit_status st, bool candidat
     if (st == KFIT_OK || !candidate)
         return st;
     const struct kfit_cu_reply *r = &c->runner.reply;
-    if (st != KFIT_E_TIMEOUT && !r->error)
+    if (st != KFIT_E_TIMEOUT && st != KFIT_E_CRASH)
         return st;
     memset(&c->key, 0, sizeof c->key); /* the next one starts a fresh runner */
     c->broken = st == KFIT_E_TIMEOUT                 ? KFIT_CODE_WRONG_HANG
@@ -213,6 +217,8 @@ static enum kfit_status case_make(struct cuda *c, struct case_cuda *k, unsigned 
         return st;
     memcpy(k->generic, c->runner.arena, c->out_bytes);
     enum kfit_code code = compare(c, k, 0, k->generic, &k->generic_narrow, &k->generic_wide, at);
+    if (!code && kfit_accuracy_hopeless(&k->generic_wide, kfit_op_of(&c->key)->reduction(&c->key)))
+        snprintf(at, sizeof at, "rms %.3g", kfit_accuracy_rms(&k->generic_wide)), code = KFIT_CODE_WRONG_ACCURACY;
     if (code && !distributions[distribution].by_generic)
         return kfit_fail(err, KFIT_E_REFUSED, "judge: the generic itself is wrong on %s inputs: %s",
                          distributions[distribution].name, at);
@@ -384,6 +390,11 @@ static enum kfit_status hidden(struct judge_trial *t, struct kfit_gate_result *g
         st = case_make(c, &k, d, judge_os_random(), err);
         if (st == KFIT_OK)
             st = try_case(c, &k, d % 3, d & 1, 1, g, err);
+        if (st == KFIT_E_REFUSED) {
+            g->code = KFIT_CODE_GENERIC_WRONG;
+            snprintf(g->at, sizeof g->at, "%.63s", err ? err->text : "");
+            st = KFIT_OK;
+        }
         case_finish(&k);
     }
     g->ok = !g->code;
@@ -393,7 +404,7 @@ static enum kfit_status hidden(struct judge_trial *t, struct kfit_gate_result *g
 static enum kfit_status gate_hidden(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err)
 {
     enum kfit_status st = hidden(t, g, err);
-    if (g->code)
+    if (g->code && g->code != KFIT_CODE_GENERIC_WRONG)
         g->code = KFIT_CODE_HIDDEN_WRONG;
     g->distribution[0] = g->at[0] = '\0';
     return st;
@@ -444,7 +455,7 @@ static enum kfit_status median_of(struct bench *b, unsigned who, double *ns, str
     return st;
 }
 
-/* After timing, what was computed while timed must be right: the last set and a few others. */
+/* After timing, what was computed while timed must be right: the first slot and a few others. */
 static enum kfit_status check_timed(struct bench *b, struct kfit_gate_result *g, struct kfit_error *err)
 {
     struct cuda *c = b->c;
@@ -454,9 +465,9 @@ static enum kfit_status check_timed(struct bench *b, struct kfit_gate_result *g,
     for (unsigned i = 0; st == KFIT_OK && !g->code && i < KFIT_CU_CHECKED; i++) {
         struct narrow narrow = {0};
         struct kfit_accuracy wide = {0};
-        unsigned set = i ? (unsigned)(kfit_random(&b->seed) % (c->sets < KFIT_CU_LAUNCHES ? c->sets : KFIT_CU_LAUNCHES)) : 0;
-        const struct kfit_cu_command m = {.what = KFIT_CU_OUTPUT, .who = 1, .set = set, .limit_ms = LAUNCH_LIMIT_MS};
-        st = reference(c, NORMAL, b->fill_seed + set, k.ref, err);
+        unsigned slot = i ? (unsigned)(kfit_random(&b->seed) % c->launches) : 0; /* of the graph that surely ran */
+        const struct kfit_cu_command m = {.what = KFIT_CU_OUTPUT, .who = 1, .slot = slot, .limit_ms = LAUNCH_LIMIT_MS};
+        st = reference(c, NORMAL, b->fill_seed + slot % c->sets, k.ref, err);
         if (st == KFIT_OK)
             st = session_cuda_do(&c->runner, &m, err);
         if (st != KFIT_OK)
@@ -484,7 +495,7 @@ static enum kfit_status time_it(struct judge_trial *t, bool brief, struct kfit_g
         if (st == KFIT_OK && ns_winner < ns_generic)
             b.incumbent = KFIT_CU_INCUMBENT;
     }
-    const struct kfit_decision_params how = {.source = source, .ctx = &b, .timer_step_ns = c->info.timer_step_ns / KFIT_CU_LAUNCHES,
+    const struct kfit_decision_params how = {.source = source, .ctx = &b, .timer_step_ns = c->info.timer_step_ns / c->launches,
                                              .seed = judge_os_random(), .pairs_first = brief ? 6 : 0, .pairs_max = brief ? 6 : 0};
     if (st == KFIT_OK)
         st = kfit_timing_decide(&how, &d, err);
@@ -501,6 +512,8 @@ static enum kfit_status time_it(struct judge_trial *t, bool brief, struct kfit_g
     t->r->noise = d.noise;
     g->code = brief ? KFIT_CODE_NONE : d.code;
     snprintf(g->at, sizeof g->at, "%.4f [%.4f, %.4f], threshold %.4f", d.ratio.mid, d.ratio.lo, d.ratio.hi, d.threshold);
+    if (!brief && !g->code)
+        st = check_timed(&b, g, err);
     /* Warm and plain launches are reported; plain ones can veto. */
     for (unsigned mode = KFIT_CU_WARM; mode < KFIT_CU_MODES && !brief && !g->code && st == KFIT_OK; mode++) {
         double a[KFIT_PAIRS_FIRST], z[KFIT_PAIRS_FIRST], ratio[KFIT_PAIRS_FIRST];
@@ -519,7 +532,7 @@ static enum kfit_status time_it(struct judge_trial *t, bool brief, struct kfit_g
             snprintf(g->at, sizeof g->at, "plain launches: %.4f [%.4f, %.4f]", r.mid, r.lo, r.hi);
         }
     }
-    if (st == KFIT_OK && !brief && !g->code)
+    if (st == KFIT_OK && !brief && !g->code && c->out.dir == KFIT_OUT) /* inout was added to more than once when warm */
         st = check_timed(&b, g, err);
     g->ok = !g->code;
     return st;
@@ -539,8 +552,10 @@ static enum kfit_status gate_fast(struct judge_trial *t, struct kfit_gate_result
 
 static enum kfit_status set_up(struct cuda *c, const union kfit_key *key, size_t workspace, struct kfit_error *err)
 {
-    if (!kfit_key_equal(&c->key, key) && c->case_count)
+    if (!kfit_key_equal(&c->cases_key, key)) {
         drop_cases(c);
+        c->cases_key = *key;
+    }
     if (workspace < c->workspace_bytes && c->runner.pid)
         workspace = c->workspace_bytes;
     enum kfit_status st = prepare(c, &c->runner, &c->key, key, c->p->generic, workspace, err);
@@ -564,6 +579,11 @@ static enum kfit_status begin(struct judge_trial *t, struct kfit_error *err)
     if (job->image_bytes > ARENA_BYTES || job->incumbent_bytes > ARENA_BYTES)
         return kfit_fail(err, KFIT_E_ARG, "judge: an image of %zu bytes; at most %zu", job->image_bytes, ARENA_BYTES);
     enum kfit_status st = set_up(c, job->key, workspace, err);
+    if (st == KFIT_E_REFUSED) {
+        t->r->verdict = KFIT_VERDICT_REFUSED;
+        t->r->code = KFIT_CODE_GENERIC_WRONG;
+        snprintf(t->r->detail, sizeof t->r->detail, "%.255s", err ? err->text : "");
+    }
     if (st == KFIT_OK)
         st = load(c, KFIT_CU_INCUMBENT, job->incumbent_image, job->incumbent_bytes, job->incumbent_plan, err);
     if (st == KFIT_OK)
@@ -587,7 +607,10 @@ static enum kfit_status gate_repeat(struct judge_trial *t, struct kfit_gate_resu
     session_cuda_close(&c->runner);
     memset(&c->key, 0, sizeof c->key);
     enum kfit_status st = begin(t, err);
-    if (st == KFIT_OK)
+    if (st == KFIT_OK && c->broken) {
+        g->code = c->broken;
+        snprintf(g->at, sizeof g->at, "%s", c->broken_at);
+    } else if (st == KFIT_OK)
         st = hidden(t, g, err);
     bool wrong = g->code;
     if (st == KFIT_OK && !wrong)
@@ -667,7 +690,9 @@ enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_gener
         st = kfit_nvrtc_version(compiler, sizeof compiler, err);
     if (st == KFIT_OK)
         st = session_cuda_open(&s, program, 4096, err);
-    if (st == KFIT_OK && session_cuda_do(&s, &m, err) != KFIT_OK)
+    if (st == KFIT_OK)
+        st = session_cuda_do(&s, &m, err);
+    if (st == KFIT_E_CRASH)
         st = KFIT_E_UNSUPPORTED; /* the message says what is missing */
     if (st == KFIT_OK) {
         const struct kfit_cu_reply *r = &s.reply;

@@ -22,7 +22,10 @@ bool worker_check(struct worker *w, kfit_cu_result r, const char *what)
     struct kfit_error err;
     kfit_cuda_fail(w->cu, r, what, &err);
     w->reply->error = r;
-    snprintf(w->reply->message, sizeof w->reply->message, "%.255s", err.text);
+    size_t n = (size_t)snprintf(w->reply->message, sizeof w->reply->message, "%.160s", err.text), free_bytes, all;
+    if (r == KFIT_CU_OUT_OF_MEMORY && !w->cu->mem_info(&free_bytes, &all))
+        snprintf(w->reply->message + n, sizeof w->reply->message - n, "; %zu of the GPU's %zu MB are free: end what holds the rest",
+                 free_bytes >> 20, all >> 20);
     return false;
 }
 
@@ -114,6 +117,9 @@ bool worker_call(struct worker *w, unsigned who, const kfit_cu_ptr args[KFIT_CU_
     void *ws = w->plan[who].workspace_bytes ? (void *)(uintptr_t)address(&w->workspace) : NULL;
     if (kfit_device_cuda.launch(&w->kernel[who], p, ws, w->stream) == KFIT_OK)
         return true;
+    kfit_cu_result r = w->cu->stream_query(w->stream); /* a fault of an earlier launch shows at any later one */
+    if (r >= KFIT_CU_ILLEGAL_ADDRESS && r < KFIT_CU_CAPTURING)
+        return worker_check(w, r, "an earlier launch");
     w->reply->refused = 1;
     return say(w, KFIT_CU_LAUNCH_OUT_OF_RESOURCES, "the launch was refused: block, shared memory or cluster too large");
 }
@@ -188,7 +194,7 @@ static bool start(struct worker *w, const struct kfit_cu_command *c)
     for (unsigned i = 0; i < KFIT_CU_ARGS; i++)
         guarded_free(w, &w->arg[i]);
     guarded_free(w, &w->workspace);
-    for (unsigned i = 0; i <= KFIT_CU_ARGS; i++) {
+    for (unsigned i = 0; i < TIMED; i++) {
         w->cu->mem_free(w->timed[i]);
         w->timed[i] = 0;
     }
@@ -207,6 +213,7 @@ static bool start(struct worker *w, const struct kfit_cu_command *c)
     if (c->generic.path[0] && !worker_make_sets(w, 2 * w->reply->info.l2_bytes + (w->reply->info.l2_bytes >> 2)))
         return false;
     w->reply->sets = w->sets;
+    w->reply->launches = w->launches;
     return worker_wait(w);
 }
 
@@ -339,7 +346,7 @@ static bool reference(struct worker *w, const struct kfit_cu_command *c)
 
 static bool output(struct worker *w, const struct kfit_cu_command *c)
 {
-    kfit_cu_ptr from = w->timed[2 + (c->who != 0)] + c->set % w->sets * w->stride[2];
+    kfit_cu_ptr from = w->timed[TIMED_OUT + (c->who != 0)] + c->slot % w->slots * w->stride[2];
     return CU(w, to_host(w->arena, from, w->bytes[2], w->stream)) && worker_wait(w);
 }
 

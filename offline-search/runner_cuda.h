@@ -31,7 +31,7 @@ enum kfit_cu_what {
                           Reply: integrity. Arena: the output's bytes, gaps between rows included */
     KFIT_CU_PAIRS,     /* count timed pairs of who, who2 in `mode`, order from seed; with `fill`, the sets get new
                           inputs first (set s: normal, fill_seed + s). Arena: struct kfit_cu_times */
-    KFIT_CU_OUTPUT,    /* arena: output of timed set `set` by `who` */
+    KFIT_CU_OUTPUT,    /* arena: output of timed slot `slot` by `who`: of the inputs of set slot % sets */
     KFIT_CU_REFERENCE, /* arena: ref, then mag, of the inputs in place (referee) */
     KFIT_CU_DESCRIBE,  /* device facts only; needs nothing before it */
     KFIT_CU_FLOOR,     /* arena: sizes as uint64_t[count] in, best ns as double[count] out (pure reads, cold) */
@@ -42,7 +42,7 @@ enum kfit_cu_mode { KFIT_CU_COLD, KFIT_CU_WARM, KFIT_CU_PLAIN, KFIT_CU_MODES };
 enum { KFIT_CU_HANG = -1 };
 
 struct kfit_cu_command {
-    uint32_t what, who, who2, count, poison, distribution, placement, mode, set, limit_ms, fill;
+    uint32_t what, who, who2, count, poison, distribution, placement, mode, slot, limit_ms, fill;
     uint64_t seed, fill_seed, bytes, workspace_bytes;
     union kfit_key key;
     struct kfit_generic generic;
@@ -54,7 +54,7 @@ struct kfit_cu_reply {
     uint32_t refused; /* the image could not be loaded or launched (too much shared memory ...): not sticky */
     uint32_t inputs_changed, bands_changed, workspace_dirty;
     int64_t band_offset; /* of the first changed band byte: from the argument's end, or negative from its start */
-    uint32_t sets;       /* START: how many copies of all arguments a cold timing goes round */
+    uint32_t sets, launches; /* START: how many copies of the inputs a cold timing goes round, launches of one graph */
     struct kfit_device_info info; /* START */
     int32_t driver;  /* 13000 */
     int32_t blas;    /* 130100; START with a generic, DESCRIBE with one */

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "kfit/cuda.h"
 #include "session_cuda.h"
 
 extern char **environ;
@@ -125,7 +126,10 @@ enum kfit_status session_cuda_do(struct session_cuda *s, const struct kfit_cu_co
     }
     if (!s->reply.error)
         return KFIT_OK;
-    enum kfit_status st = s->reply.error == KFIT_CU_HANG ? KFIT_E_TIMEOUT : KFIT_E_CRASH;
+    enum kfit_status st = s->reply.error == KFIT_CU_HANG            ? KFIT_E_TIMEOUT
+                          : s->reply.error == KFIT_CU_OUT_OF_MEMORY ? KFIT_E_NOMEM
+                          : s->reply.error == KFIT_CU_NO_DEVICE     ? KFIT_E_UNSUPPORTED
+                                                                    : KFIT_E_CRASH;
     session_cuda_close(s);
     return kfit_fail(err, st, "%s", s->reply.message);
 }

@@ -22,7 +22,8 @@ enum kfit_status session_cuda_open(struct session_cuda *s, const char *program, 
 void session_cuda_close(struct session_cuda *s);
 
 /* One command and its reply. KFIT_OK: done, see s->reply. KFIT_E_CRASH: the worker ended on a CUDA error, named in
- * s->reply; KFIT_E_TIMEOUT: it hung (killed if it did not say so itself); the session is closed in both cases. */
+ * s->reply, or without a word; KFIT_E_NOMEM: no device memory; KFIT_E_UNSUPPORTED: no GPU; KFIT_E_TIMEOUT: it hung (killed
+ * if it did not say so itself). The session is closed in all these cases. */
 enum kfit_status session_cuda_do(struct session_cuda *s, const struct kfit_cu_command *c, struct kfit_error *err);
 
 #endif

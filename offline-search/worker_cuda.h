@@ -20,6 +20,8 @@ enum helper { H_FILL, H_HASH, H_DIFFERS, H_REFERENCE, H_DELAY, H_READ_2, H_READ_
 
 struct generic_cuda; /* worker_cublas.c */
 
+enum { TIMED_OUT = 2, TIMED_BEFORE = 4, TIMED }; /* two inputs, an output of each side, the inout argument before */
+
 struct worker {
     const struct kfit_cuda *cu;
     kfit_cu_stream stream;
@@ -46,9 +48,10 @@ struct worker {
     struct kfit_plan plan[2];
     struct generic_cuda *generic;
 
-    /* timed copies: inputs per set, one output per set and side */
-    unsigned sets;
-    kfit_cu_ptr timed[KFIT_CU_ARGS + 1];
+    /* timed copies: a set is the two inputs; slot i is an output, of each side, for inputs of set i % sets, and what an
+     * inout argument holds there before a call. Few large sets are gone round several times, each time to new slots. */
+    unsigned sets, slots, launches; /* launches: of one cold graph */
+    kfit_cu_ptr timed[TIMED];
     size_t stride[KFIT_CU_ARGS];
 };
 

@@ -6,9 +6,11 @@
 
 #include "worker_cuda.h"
 
-#define SETS_MAX 1024u
 #define GRAPHS_MAX 16u
+#define SETS_MAX (GRAPHS_MAX * KFIT_CU_LAUNCHES)
+#define LAUNCHES_LEAST 24u /* timed together */
 #define DELAY_NS 400000ull
+#define POISON 0x7fc57fc5u /* NaN in every type */
 
 static double now_ns(void)
 {
@@ -28,30 +30,50 @@ bool worker_make_sets(struct worker *w, size_t cold_bytes)
     }
     size_t sets = cold_bytes / all + 2;
     w->sets = sets > SETS_MAX ? SETS_MAX : (unsigned)sets;
-    for (unsigned i = 0; i <= KFIT_CU_ARGS; i++) /* two outputs: one for each side of a pair */
-        if (!CU(w, mem_alloc(&w->timed[i], w->sets * w->stride[i < 2 ? i : 2])))
+    w->slots = (LAUNCHES_LEAST + w->sets - 1) / w->sets * w->sets;
+    w->launches = w->slots / ((w->slots + KFIT_CU_LAUNCHES - 1) / KFIT_CU_LAUNCHES); /* as even as can be */
+    for (unsigned i = 0; i < TIMED; i++)
+        if ((i < TIMED_BEFORE || w->tensor[2].dir == KFIT_INOUT) &&
+            !CU(w, mem_alloc(&w->timed[i], i < 2 ? w->sets * w->stride[i] : w->slots * w->stride[2])))
             return false;
     return true;
 }
 
 static bool fill_sets(struct worker *w, uint64_t seed)
 {
-    for (unsigned s = 0; s < w->sets; s++)
-        for (unsigned i = 0; i <= KFIT_CU_ARGS; i++) {
-            unsigned arg = i < 2 ? i : 2;
-            kfit_cu_ptr p = w->timed[i] + s * w->stride[arg];
-            if (!(w->tensor[arg].dir == KFIT_OUT ? CU(w, set32(p, 0x7fc57fc5u, w->stride[arg] / 4, w->stream))
-                                                 : worker_fill(w, arg, p, 0, seed + s)))
+    for (unsigned arg = 0; arg < KFIT_CU_ARGS; arg++)
+        for (unsigned i = 0; w->tensor[arg].dir != KFIT_OUT && i < (arg < 2 ? w->sets : w->slots); i++) {
+            kfit_cu_ptr to = w->timed[arg < 2 ? arg : TIMED_BEFORE] + i * w->stride[arg];
+            if (!worker_fill(w, arg, to, 0, seed + i % w->sets))
                 return false;
         }
     return worker_wait(w);
 }
 
-static bool call_set(struct worker *w, unsigned who, unsigned side, unsigned set)
+/* Before a side writes `count` slots from `first` on, they are as before anyone ran: what is found there later is its own
+ * doing, and it cannot see that the work seems done. */
+static bool fresh_outputs(struct worker *w, unsigned side, unsigned first, unsigned count)
 {
-    set %= w->sets;
+    const size_t stride = w->stride[2];
+    first %= w->slots;
+    for (count = count < w->slots ? count : w->slots; count;) {
+        unsigned n = count < w->slots - first ? count : w->slots - first;
+        kfit_cu_ptr at = w->timed[TIMED_OUT + side] + first * stride;
+        if (!(w->tensor[2].dir == KFIT_INOUT ? CU(w, on_device(at, w->timed[TIMED_BEFORE] + first * stride, n * stride, w->stream))
+                                             : CU(w, set32(at, POISON, n * stride / 4, w->stream))))
+            return false;
+        count -= n;
+        first = 0;
+    }
+    return true;
+}
+
+static bool call_slot(struct worker *w, unsigned who, unsigned side, unsigned slot)
+{
+    unsigned set = slot % w->sets;
+    slot %= w->slots;
     const kfit_cu_ptr args[KFIT_CU_ARGS] = {w->timed[0] + set * w->stride[0], w->timed[1] + set * w->stride[1],
-                                            w->timed[2 + side] + set * w->stride[2]};
+                                            w->timed[TIMED_OUT + side] + slot * w->stride[2]};
     return worker_call(w, who, args);
 }
 
@@ -59,21 +81,22 @@ static bool call_set(struct worker *w, unsigned who, unsigned side, unsigned set
 
 struct side {
     unsigned who, graphs, launches;
+    bool warm;
     kfit_cu_exec exec[GRAPHS_MAX];
 };
 
-/* Warm: all launches on set 0. Cold: on as many sets as there are, in graphs of at most KFIT_CU_LAUNCHES; a set comes
- * again only after all the others. */
+/* Warm: all launches on slot 0. Cold: on all slots (but a rest), none in two graphs: its inputs could be warm the second
+ * time. */
 static bool capture(struct worker *w, struct side *s, unsigned side, bool warm)
 {
-    unsigned rounds = w->sets >= 24 || warm ? 1 : (24 + w->sets - 1) / w->sets, total = warm ? 24 : w->sets * rounds;
-    s->launches = total < KFIT_CU_LAUNCHES ? total : KFIT_CU_LAUNCHES;
-    s->graphs = total / s->launches < GRAPHS_MAX ? total / s->launches : GRAPHS_MAX;
+    s->warm = warm;
+    s->launches = warm ? LAUNCHES_LEAST : w->launches;
+    s->graphs = warm ? 1 : w->slots / w->launches;
     for (unsigned g = 0; g < s->graphs; g++) {
         kfit_cu_graph graph;
         bool ok = CU(w, capture_begin(w->stream, KFIT_CU_CAPTURE_THREAD_LOCAL));
         for (unsigned i = 0; ok && i < s->launches; i++)
-            ok = call_set(w, s->who, side, warm ? 0 : g * s->launches + i);
+            ok = call_slot(w, s->who, side, warm ? 0 : g * s->launches + i);
         if (w->cu->capture_end(w->stream, &graph) && ok)
             ok = worker_check(w, KFIT_CU_LAUNCH_FAILED, "cuStreamEndCapture");
         if (!ok)
@@ -102,24 +125,24 @@ static bool elapsed(struct worker *w, unsigned calls, double *ns)
     return true;
 }
 
-static bool replay(struct worker *w, struct side *s, unsigned g, double *ns)
+static bool replay(struct worker *w, struct side *s, unsigned side, unsigned g, double *ns)
 {
-    return CU(w, event_record(w->event[0], w->stream)) && CU(w, graph_launch(s->exec[g % s->graphs], w->stream)) &&
+    unsigned first = s->warm ? 0 : g % s->graphs * s->launches;
+    return fresh_outputs(w, side, first, s->warm ? 1 : s->launches) && CU(w, event_record(w->event[0], w->stream)) && CU(w, graph_launch(s->exec[g % s->graphs], w->stream)) &&
            elapsed(w, s->launches, ns);
 }
 
 /* Plain launches queued behind a delay, so that the CPU's part is not in the time. */
 static bool plain(struct worker *w, struct side *s, unsigned side, unsigned first, double *ns)
 {
-    enum { CALLS = 24 };
     uint64_t delay = DELAY_NS;
     void *params[] = {&delay};
-    if (!worker_helper(w, H_DELAY, 1, 1, params) || !CU(w, event_record(w->event[0], w->stream)))
+    if (!fresh_outputs(w, side, first, LAUNCHES_LEAST) || !worker_helper(w, H_DELAY, 1, 1, params) || !CU(w, event_record(w->event[0], w->stream)))
         return false;
-    for (unsigned i = 0; i < CALLS; i++)
-        if (!call_set(w, s->who, side, first + i))
+    for (unsigned i = 0; i < LAUNCHES_LEAST; i++)
+        if (!call_slot(w, s->who, side, first + i))
             return false;
-    return elapsed(w, CALLS, ns);
+    return elapsed(w, LAUNCHES_LEAST, ns);
 }
 
 bool worker_pairs(struct worker *w, const struct kfit_cu_command *c)
@@ -137,12 +160,13 @@ bool worker_pairs(struct worker *w, const struct kfit_cu_command *c)
         ok = capture(w, &side[s], s, c->mode == KFIT_CU_WARM);
     double begun = now_ns(), ignored;
     for (unsigned s = 0; ok && s < 2; s++) /* the first is discarded */
-        ok = graphs ? replay(w, &side[s], 0, &ignored) : plain(w, &side[s], s, 0, &ignored);
-    for (unsigned i = 0; ok && i < n; i++) {
+        ok = graphs ? replay(w, &side[s], s, 0, &ignored) : plain(w, &side[s], s, 0, &ignored);
+    /* Each replay, of either side, takes the next graph: its sets were last touched a whole round ago. */
+    for (unsigned i = 0, turn = 1; ok && i < n; i++) {
         unsigned first = (unsigned)(kfit_random(&random) & 1);
         for (unsigned o = 0; ok && o < 2; o++) {
             unsigned s = first ^ o;
-            ok = graphs ? replay(w, &side[s], i + 1, &times->ns[s][i]) : plain(w, &side[s], s, i * 24, &times->ns[s][i]);
+            ok = graphs ? replay(w, &side[s], s, turn++, &times->ns[s][i]) : plain(w, &side[s], s, i * LAUNCHES_LEAST, &times->ns[s][i]);
         }
     }
     times->outer_ns = now_ns() - begun;
