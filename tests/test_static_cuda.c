@@ -94,8 +94,8 @@ static void data_dependence_is_seen(void)
 {
     static const char *const dependent[] = {
         " setp.gt.f32 %p2, %f1, 0f00000000;\n @%p2 bra $L_1;",
-        " cvt.rzi.s32.f32 %r2, %f1; mul.wide.s32 %rd5, %r2, 4; add.s64 %rd6, %rd1, %rd5; ld.global.f32 %f6, "
-        "[%rd6];",
+        (" cvt.rzi.s32.f32 %r2, %f1; mul.wide.s32 %rd5, %r2, 4; add.s64 %rd6, %rd1, %rd5; ld.global.f32 %f6, "
+         "[%rd6];"),
         " atom.global.add.u32 %r2, [%rd2], 1;\n setp.eq.u32 %p2, %r2, 7;\n @%p2 bra $L_1;",
         " ld.shared.f32 %f6, [tile]; setp.gt.f32 %p2, %f6, %f5; @%p2 st.global.f32 [%rd2], %f5;",
     };
