@@ -6,11 +6,11 @@
 
 #include "worker_cuda.h"
 
-#define GRAPHS_MAX 16u
-#define SETS_MAX (GRAPHS_MAX * KFIT_CU_LAUNCHES)
+#define GRAPHS_MAX     16u
+#define SETS_MAX       (GRAPHS_MAX * KFIT_CU_LAUNCHES)
 #define LAUNCHES_LEAST 24u /* timed together */
-#define DELAY_NS 400000ull
-#define POISON 0x7fc57fc5u /* NaN in every type */
+#define DELAY_NS       400000ull
+#define POISON         0x7fc57fc5u /* NaN in every type */
 
 static double now_ns(void)
 {
@@ -59,8 +59,9 @@ static bool fresh_outputs(struct worker *w, unsigned side, unsigned first, unsig
     for (count = count < w->slots ? count : w->slots; count;) {
         unsigned n = count < w->slots - first ? count : w->slots - first;
         kfit_cu_ptr at = w->timed[TIMED_OUT + side] + first * stride;
-        if (!(w->tensor[2].dir == KFIT_INOUT ? CU(w, on_device(at, w->timed[TIMED_BEFORE] + first * stride, n * stride, w->stream))
-                                             : CU(w, set32(at, POISON, n * stride / 4, w->stream))))
+        if (!(w->tensor[2].dir == KFIT_INOUT
+                  ? CU(w, on_device(at, w->timed[TIMED_BEFORE] + first * stride, n * stride, w->stream))
+                  : CU(w, set32(at, POISON, n * stride / 4, w->stream))))
             return false;
         count -= n;
         first = 0;
@@ -72,7 +73,8 @@ static bool call_slot(struct worker *w, unsigned who, unsigned side, unsigned sl
 {
     unsigned set = slot % w->sets;
     slot %= w->slots;
-    const kfit_cu_ptr args[KFIT_CU_ARGS] = {w->timed[0] + set * w->stride[0], w->timed[1] + set * w->stride[1],
+    const kfit_cu_ptr args[KFIT_CU_ARGS] = {w->timed[0] + set * w->stride[0],
+                                            w->timed[1] + set * w->stride[1],
                                             w->timed[TIMED_OUT + side] + slot * w->stride[2]};
     return worker_call(w, who, args);
 }
@@ -128,8 +130,9 @@ static bool elapsed(struct worker *w, unsigned calls, double *ns)
 static bool replay(struct worker *w, struct side *s, unsigned side, unsigned g, double *ns)
 {
     unsigned first = s->warm ? 0 : g % s->graphs * s->launches;
-    return fresh_outputs(w, side, first, s->warm ? 1 : s->launches) && CU(w, event_record(w->event[0], w->stream)) && CU(w, graph_launch(s->exec[g % s->graphs], w->stream)) &&
-           elapsed(w, s->launches, ns);
+    return fresh_outputs(w, side, first, s->warm ? 1 : s->launches) &&
+           CU(w, event_record(w->event[0], w->stream)) &&
+           CU(w, graph_launch(s->exec[g % s->graphs], w->stream)) && elapsed(w, s->launches, ns);
 }
 
 /* Plain launches queued behind a delay, so that the CPU's part is not in the time. */
@@ -137,7 +140,8 @@ static bool plain(struct worker *w, struct side *s, unsigned side, unsigned firs
 {
     uint64_t delay = DELAY_NS;
     void *params[] = {&delay};
-    if (!fresh_outputs(w, side, first, LAUNCHES_LEAST) || !worker_helper(w, H_DELAY, 1, 1, params) || !CU(w, event_record(w->event[0], w->stream)))
+    if (!fresh_outputs(w, side, first, LAUNCHES_LEAST) || !worker_helper(w, H_DELAY, 1, 1, params) ||
+        !CU(w, event_record(w->event[0], w->stream)))
         return false;
     for (unsigned i = 0; i < LAUNCHES_LEAST; i++)
         if (!call_slot(w, s->who, side, first + i))
@@ -166,7 +170,8 @@ bool worker_pairs(struct worker *w, const struct kfit_cu_command *c)
         unsigned first = (unsigned)(kfit_random(&random) & 1);
         for (unsigned o = 0; ok && o < 2; o++) {
             unsigned s = first ^ o;
-            ok = graphs ? replay(w, &side[s], s, turn++, &times->ns[s][i]) : plain(w, &side[s], s, i * LAUNCHES_LEAST, &times->ns[s][i]);
+            ok = graphs ? replay(w, &side[s], s, turn++, &times->ns[s][i])
+                        : plain(w, &side[s], s, i * LAUNCHES_LEAST, &times->ns[s][i]);
         }
     }
     times->outer_ns = now_ns() - begun;
@@ -177,10 +182,10 @@ bool worker_pairs(struct worker *w, const struct kfit_cu_command *c)
 
 /* ---- the floor: the best pure read of that many cold bytes, over a few launch shapes ---- */
 
-static bool time_read(struct worker *w, kfit_cu_ptr buffer, size_t room, size_t bytes, enum helper h, unsigned blocks,
-                      double *best)
+static bool time_read(struct worker *w, kfit_cu_ptr buffer, size_t room, size_t bytes, enum helper h,
+                      unsigned blocks, unsigned threads, double *best)
 {
-    enum { LAUNCHES = 24, REPLAYS = 5 };
+    enum { LAUNCHES = 24, REPLAYS = 4 };
     kfit_cu_graph graph;
     kfit_cu_exec exec;
     size_t sets = room / bytes;
@@ -189,7 +194,7 @@ static bool time_read(struct worker *w, kfit_cu_ptr buffer, size_t room, size_t 
     for (unsigned i = 0; ok && i < LAUNCHES; i++) {
         kfit_cu_ptr p = buffer + (i % sets) * bytes;
         void *params[] = {&p, &words, &w->scratch};
-        ok = worker_helper(w, h, blocks, 512, params);
+        ok = worker_helper(w, h, blocks, threads, params);
     }
     if (w->cu->capture_end(w->stream, &graph) || !ok)
         return ok && worker_check(w, KFIT_CU_LAUNCH_FAILED, "cuStreamEndCapture");
@@ -197,9 +202,10 @@ static bool time_read(struct worker *w, kfit_cu_ptr buffer, size_t room, size_t 
     w->cu->graph_destroy(graph);
     for (unsigned r = 0; ok && r < REPLAYS; r++) {
         double ns;
-        ok = CU(w, set32(buffer + room, r, w->reply->info.l2_bytes / 2, w->stream)) && /* push the last round out */
-             CU(w, event_record(w->event[0], w->stream)) && CU(w, graph_launch(exec, w->stream)) &&
-             elapsed(w, LAUNCHES, &ns);
+        ok = CU(w, set32(buffer + room, r, w->reply->info.l2_bytes / 2,
+                         w->stream)) && /* push the last round out */
+             CU(w, event_record(w->event[0], w->stream)) &&
+             CU(w, graph_launch(exec, w->stream)) && elapsed(w, LAUNCHES, &ns);
         if (ok && r && ns < *best)
             *best = ns;
     }
@@ -209,7 +215,7 @@ static bool time_read(struct worker *w, kfit_cu_ptr buffer, size_t room, size_t 
 
 bool worker_floor(struct worker *w, const struct kfit_cu_command *c)
 {
-    static const unsigned per_sm[] = {1, 2, 4, 8};
+    static const unsigned per_sm[] = {1, 2, 4, 8}, threads[] = {128, 256, 512, 1024};
     struct kfit_error err = {0};
     if (kfit_device_cuda.describe(&w->reply->info, &err) != KFIT_OK)
         return worker_check(w, 1, "describe");
@@ -222,14 +228,16 @@ bool worker_floor(struct worker *w, const struct kfit_cu_command *c)
         largest = sizes[i] > largest ? sizes[i] : largest;
     size_t room = 2 * largest > 24 * (size_t)12e6 ? 2 * largest : 24 * (size_t)12e6;
     kfit_cu_ptr buffer;
-    if (!CU(w, mem_alloc(&buffer, room + sweep)) || !CU(w, set32(buffer, 0x3f803f80u, (room + sweep) / 4, w->stream)))
+    if (!CU(w, mem_alloc(&buffer, room + sweep)) ||
+        !CU(w, set32(buffer, 0x3f803f80u, (room + sweep) / 4, w->stream)))
         return false;
     bool ok = true;
     for (unsigned i = 0; ok && i < n; i++) {
         double best = 1e300;
-        for (unsigned b = 0; ok && b < 4; b++)
+        for (unsigned shape = 0; ok && shape < 16; shape++)
             for (unsigned h = H_READ_2; ok && h <= H_READ_8; h++)
-                ok = time_read(w, buffer, room, sizes[i] & ~(size_t)15, (enum helper)h, per_sm[b] * w->reply->info.units, &best);
+                ok = time_read(w, buffer, room, sizes[i] & ~(size_t)15, (enum helper)h,
+                               per_sm[shape / 4] * w->reply->info.units, threads[shape % 4], &best);
         out[i] = best;
     }
     w->cu->mem_free(buffer);
