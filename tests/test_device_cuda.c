@@ -44,10 +44,13 @@ static const char two[] =
     "extern \"C\" __global__ void adds(const u32 *a, const u32 *b, u32 *c, u32 *ws)\n"
     "{ u32 i = blockIdx.x * blockDim.x + threadIdx.x; ws[i] = a[i] + b[i]; }\n"
     "extern \"C\" __global__ void tells(const u32 *a, const u32 *b, u32 *c, u32 *ws)\n"
-    "{ u32 i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x, x, y, z, smem, grid1, grid2;\n"
+    "{ u32 i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x, x = 1, y = 1, z = 1, smem, grid1, grid2;\n"
     "  c[i] = 2 * ws[i];\n"
+    "#if __CUDA_ARCH__ >= 900\n"
     "  asm(\"mov.u32 %0, %%cluster_nctaid.x;\" : \"=r\"(x)); asm(\"mov.u32 %0, %%cluster_nctaid.y;\" : \"=r\"(y));\n"
-    "  asm(\"mov.u32 %0, %%cluster_nctaid.z;\" : \"=r\"(z)); asm(\"mov.u32 %0, %%dynamic_smem_size;\" : \"=r\"(smem));\n"
+    "  asm(\"mov.u32 %0, %%cluster_nctaid.z;\" : \"=r\"(z));\n"
+    "#endif\n"
+    "  asm(\"mov.u32 %0, %%dynamic_smem_size;\" : \"=r\"(smem));\n"
     "  asm(\"mov.u32 %0, %%envreg1;\" : \"=r\"(grid1)); asm(\"mov.u32 %0, %%envreg2;\" : \"=r\"(grid2));\n"
     "  if (i == 0) { c[n] = x * y * z; c[n + 1] = (grid1 | grid2) != 0; c[n + 2] = gridDim.x; c[n + 3] = blockDim.x; c[n + 4] = smem; } }\n";
 
