@@ -87,9 +87,9 @@ static bool within(const struct kfit_accuracy *a, double bound)
 }
 
 bool kfit_accuracy_accept(const struct kfit_accuracy *a, const struct kfit_accuracy *generic,
-                          int64_t reduction)
+                          int64_t reduction, bool uneven)
 {
-    double bound = absolute_bound(reduction), relative = 1.5 * kfit_accuracy_rms(generic);
+    double bound = absolute_bound(reduction) * (uneven ? 2 : 1), relative = 1.5 * kfit_accuracy_rms(generic);
     return within(a, relative > bound ? relative : bound);
 }
 

@@ -202,7 +202,8 @@ static enum kfit_status try_case(struct cuda *c, const struct case_cuda *k, unsi
         g->err_worst = narrow.worst;
     }
     if (!g->code && !distributions[k->distribution].by_generic &&
-        !(is_wide ? kfit_accuracy_accept(&wide, &k->generic_wide, kfit_op_of(&c->key)->reduction(&c->key))
+        !(is_wide ? kfit_accuracy_accept(&wide, &k->generic_wide, kfit_op_of(&c->key)->reduction(&c->key),
+                                         distributions[k->distribution].hidden)
                   : narrow_accept(&narrow, &k->generic_narrow))) {
         g->code = KFIT_CODE_WRONG_ACCURACY;
         snprintf(g->at, sizeof g->at,
