@@ -40,6 +40,21 @@ void evaluation_identify(const struct tuner *t, const struct kfit_candidate *c, 
              kfit_candidate_name(c));
 }
 
+void evaluation_gate_0(struct kfit_receipt *r, const struct kfit_built *built, bool ok)
+{
+    r->compile_ns = built->compile_ns;
+    snprintf(r->isolation, sizeof r->isolation, "%s", built->isolation);
+    if (!ok) {
+        enum kfit_code code = kfit_code_parse(built->code);
+        r->verdict = KFIT_VERDICT_REFUSED;
+        r->code = code < KFIT_CODE_COUNT ? code : KFIT_CODE_STATIC_COMPILE;
+        snprintf(r->detail, sizeof r->detail, "%.255s", built->detail);
+    }
+    r->gates[r->gate_count++] = (struct kfit_gate_result){.name = "static", .ok = ok, .code = r->code};
+    r->plan = built->plan;
+    r->data_oblivious = built->data_oblivious;
+}
+
 enum kfit_status evaluation_compile(const struct tuner *t, const struct kfit_candidate *c,
                                     const union kfit_key *key, const struct kfit_choice *choice,
                                     struct kfit_receipt *r, struct kfit_built *built, struct kfit_error *err)
@@ -51,20 +66,8 @@ enum kfit_status evaluation_compile(const struct tuner *t, const struct kfit_can
                                                .isa = t->isa,
                                                .allow_no_isolation = t->p->allow_no_isolation};
     enum kfit_status s = kfit_compile(&params, built, err);
-    r->compile_ns = built->compile_ns;
-    snprintf(r->isolation, sizeof r->isolation, "%s", built->isolation);
-    if (s == KFIT_E_REFUSED) {
-        enum kfit_code code = kfit_code_parse(built->code);
-        r->verdict = KFIT_VERDICT_REFUSED;
-        r->code = code < KFIT_CODE_COUNT ? code : KFIT_CODE_STATIC_COMPILE;
-        snprintf(r->detail, sizeof r->detail, "%.255s", built->detail);
-    }
-    if (s == KFIT_OK || s == KFIT_E_REFUSED) {
-        struct kfit_gate_result *g = &r->gates[r->gate_count++];
-        *g = (struct kfit_gate_result){.name = "static", .ok = s == KFIT_OK, .code = r->code};
-        r->plan = built->plan;
-        r->data_oblivious = built->data_oblivious;
-    }
+    if (s == KFIT_OK || s == KFIT_E_REFUSED)
+        evaluation_gate_0(r, built, s == KFIT_OK);
     return s;
 }
 

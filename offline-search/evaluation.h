@@ -32,6 +32,8 @@ enum kfit_status tuner_interrupted(struct kfit_error *err);
 void evaluation_identify(const struct tuner *t, const struct kfit_candidate *c, const union kfit_key *key,
                          const struct kfit_choice *choice, const char *operator_name, struct kfit_receipt *r);
 
+/* Writes what gate 0 found of built into r. */
+void evaluation_gate_0(struct kfit_receipt *r, const struct kfit_built *built, bool ok);
 /* Gate 0. KFIT_E_REFUSED leaves the reason in r. Thread-safety: any; evaluation_compiled
  * counts it afterwards. */
 enum kfit_status evaluation_compile(const struct tuner *t, const struct kfit_candidate *c,

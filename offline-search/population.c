@@ -2,18 +2,11 @@
 #include <stdlib.h>
 
 #include "population.h"
-
-static uint64_t next_random(struct population *p)
-{
-    uint64_t z = p->rng += 0x9e3779b97f4a7c15u; /* splitmix64 */
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
+#include "timing.h"
 
 static unsigned below(struct population *p, unsigned n)
 {
-    return (unsigned)(next_random(p) % n);
+    return (unsigned)(kfit_random(&p->rng) % n);
 }
 
 /* Parents: the best, or the better of two drawn at random, so that a lead is followed but not exclusively. */

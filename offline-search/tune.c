@@ -147,7 +147,7 @@ static int fittest(const struct population *pop, const bool *taken)
     return best;
 }
 
-/* Compiles and judges one of the population, whole or as a screening, into a receipt of its own. */
+/* Judges one of the population (compiled anew if its image is gone), whole or as a screening, into a receipt of its own. */
 static enum kfit_status judge_individual(struct tuner *t, struct population *pop, struct individual *in,
                                          const struct kfit_record *incumbent, bool screen,
                                          struct kfit_receipt *r, struct kfit_error *err)
@@ -155,9 +155,13 @@ static enum kfit_status judge_individual(struct tuner *t, struct population *pop
     const struct kfit_candidate *c = pop->candidates[in->candidate];
     evaluation_identify(t, c, pop->key, &in->choice, population_operator_name(in->op), r);
     memcpy(r->parents, in->receipt.parents, sizeof r->parents);
-    kfit_built_finish(&in->built); /* compiled again: gate 0 belongs to the receipt */
-    enum kfit_status s = evaluation_compile(t, c, pop->key, &in->choice, r, &in->built, err);
-    evaluation_compiled(t, &in->built);
+    enum kfit_status s = KFIT_OK;
+    if (in->built.image) { /* still there from its screening: the same image is judged again */
+        evaluation_gate_0(r, &in->built, true);
+    } else {
+        s = evaluation_compile(t, c, pop->key, &in->choice, r, &in->built, err);
+        evaluation_compiled(t, &in->built);
+    }
     if (s == KFIT_OK)
         s = evaluation_judge(t, &in->built, incumbent, screen, r, err);
     return s == KFIT_E_REFUSED ? KFIT_OK : s;

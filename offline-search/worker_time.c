@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "worker_cuda.h"
 
 #define GRAPHS_MAX     16u
@@ -11,13 +11,6 @@
 #define LAUNCHES_LEAST 24u /* timed together */
 #define DELAY_NS       400000ull
 #define POISON         0x7fc57fc5u /* NaN in every type */
-
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* ---- sets: copies of all arguments, together beyond the cache ---- */
 
@@ -162,7 +155,7 @@ bool worker_pairs(struct worker *w, const struct kfit_cu_command *c)
         return false;
     for (unsigned s = 0; graphs && ok && s < 2; s++)
         ok = capture(w, &side[s], s, c->mode == KFIT_CU_WARM);
-    double begun = now_ns(), ignored;
+    double begun = kfit_now_ns(), ignored;
     for (unsigned s = 0; ok && s < 2; s++) /* the first is discarded */
         ok = graphs ? replay(w, &side[s], s, 0, &ignored) : plain(w, &side[s], s, 0, &ignored);
     /* Each replay, of either side, takes the next graph: its sets were last touched a whole round ago. */
@@ -174,7 +167,7 @@ bool worker_pairs(struct worker *w, const struct kfit_cu_command *c)
                         : plain(w, &side[s], s, i * LAUNCHES_LEAST, &times->ns[s][i]);
         }
     }
-    times->outer_ns = now_ns() - begun;
+    times->outer_ns = kfit_now_ns() - begun;
     for (unsigned s = 0; s < 2; s++)
         drop(w, &side[s]);
     return ok;
