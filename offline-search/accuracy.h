@@ -31,7 +31,7 @@ enum kfit_code kfit_accuracy_add(struct kfit_accuracy *a, const struct kfit_expe
                                  char at[64]);
 
 double kfit_accuracy_rms(const struct kfit_accuracy *a);
-/* uneven: the inputs may have terms that outweigh all others, as hidden distributions have. Where such a term comes
+/* uneven: the inputs may have terms that outweigh all others, see kfit_distribution. Where such a term comes
  * first, each addition after it loses up to half an ulp of the whole sum: 0.577 sqrt(K) rms. Twice the bound. */
 bool kfit_accuracy_accept(const struct kfit_accuracy *a, const struct kfit_accuracy *generic,
                           int64_t reduction, bool uneven);

@@ -419,7 +419,7 @@ enum kfit_code kfit_case_check_output(const struct kfit_session *s, const struct
     enum kfit_code code = kfit_accuracy_add(&a, &e, out, at);
     /* adding the same again and again rounds the same way each time: then only gross errors count */
     if (code == KFIT_CODE_NONE && !more &&
-        !kfit_accuracy_accept(&a, &c->generic, terms(s), c->distribution->hidden)) {
+        !kfit_accuracy_accept(&a, &c->generic, terms(s), c->distribution->uneven)) {
         code = KFIT_CODE_WRONG_ACCURACY;
         snprintf(at, 64, "rms %.3g, worst %.3g", kfit_accuracy_rms(&a), a.worst);
     }
@@ -454,7 +454,7 @@ enum kfit_status kfit_correct(struct kfit_session *s, struct kfit_cases *c, enum
         pool(&theirs, &one->generic);
         bool last = i + 1 == c->count || c->cases[i + 1].distribution != one->distribution;
         if (st == KFIT_OK && !result->code && last &&
-            !kfit_accuracy_accept(&mine, &theirs, terms(s), one->distribution->hidden)) {
+            !kfit_accuracy_accept(&mine, &theirs, terms(s), one->distribution->uneven)) {
             result->code = KFIT_CODE_WRONG_ACCURACY;
             snprintf(result->at, sizeof result->at, "rms %.3g, worst %.3g; generic %.3g",
                      kfit_accuracy_rms(&mine), mine.worst, kfit_accuracy_rms(&theirs));

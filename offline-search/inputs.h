@@ -16,6 +16,7 @@ struct kfit_distribution {
     void (*shape)(struct kfit_row *); /* turns a row of standard normal values into this distribution */
     bool hidden;                      /* the proposer is not told of it: gate 2 only */
     enum kfit_judged judged;
+    bool uneven; /* has terms that outweigh all others, wherever a kernel's order puts them: see accuracy.h */
 };
 
 /* The most telling first: large shapes use only the first few. */
