@@ -1,12 +1,10 @@
-"""kfit where the machine is against it: full disks, read-only mounts, files of others. Arguments as test_cli.py's."""
+"""kfit where the machine is against it: full disks, read-only mounts, files of others. Arguments: see cli_helpers.py."""
 import json
 import os
 import pathlib
 import shutil
-import sys
-import unittest
 
-from test_cli import FIXTURE, KFIT, Case, Lines, key
+from cli_helpers import FIXTURE, KFIT, Case, key, main
 
 
 class Faults(Case):
@@ -17,20 +15,9 @@ class Faults(Case):
         for n in (64, 128):
             self.fixture("stage", self.cache, key(n), 2.5)
 
-    def c(self, command, *args, rc=0):
-        return self.kfit(*command.split(), "--cache", self.cache, *args, rc=rc)
-
     def staged(self):
         self.c("cache verify")
         return {r["key"] for r in json.loads(self.c("cache ls", "--staged", "--json")[0])}
-
-    def private(self, script, *args):
-        """A shell with mounts of its own; $K is kfit, $C the cache."""
-        p = self.start("unshare", "-rm", "sh", "-c", 'K=$0 C=$1; shift; ' + script, KFIT, self.cache, *args)
-        out, err = p.communicate(timeout=60)
-        if p.returncode == 99 or "unshare:" in err:
-            self.skipTest("no private mounts here: " + err)
-        return p.returncode, out, err
 
     def as_nobody(self, *args, rc=1):
         if os.geteuid():
@@ -101,4 +88,4 @@ class Faults(Case):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0]] + sys.argv[5:], testRunner=unittest.TextTestRunner(resultclass=Lines))
+    main()
