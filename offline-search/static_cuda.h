@@ -8,11 +8,13 @@
 /* Reads the PTX that NVRTC made together with the cubin. plan names the entries; each must take `params`
  * 64-bit parameters. Returns NONE and fills *data_oblivious, or the reason, with the offending
  * line in detail.
- *
- * data_oblivious: no branch, no predicate of a memory access and no address depends on a value that was
- * loaded from memory (parameters excepted). Flow-insensitive over virtual registers, so it may say false
- * where a finer analysis would not, never the other way round. */
+ */
 enum kfit_code static_cuda(const char *ptx, size_t bytes, const struct kfit_plan *plan, unsigned params,
                            bool *data_oblivious, char *detail, size_t detail_bytes);
+
+/* No branch, no predicate of a memory access and no address depends on a value that was loaded from memory
+ * (parameters excepted). Follows registers through the flow of control, memory not at all: what is loaded is
+ * data, wherever from. May say false where a finer analysis would not, never the other way round. */
+bool data_oblivious_cuda(const char *ptx, size_t bytes);
 
 #endif

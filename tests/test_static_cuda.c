@@ -98,11 +98,33 @@ static void data_dependence_is_seen(void)
          "[%rd6];"),
         " atom.global.add.u32 %r2, [%rd2], 1;\n setp.eq.u32 %p2, %r2, 7;\n @%p2 bra $L_1;",
         " ld.shared.f32 %f6, [tile]; setp.gt.f32 %p2, %f6, %f5; @%p2 st.global.f32 [%rd2], %f5;",
+        /* around a loop: clean at first */
+        (" mov.u64 %rd5, %rd4;\n$L_2: ld.global.u32 %r2, [%rd5]; cvt.u64.u32 %rd5, %r2; setp.lt.u32 %p2, "
+         "%r1, "
+         "9; @%p2 bra $L_2;"),
+        /* only on one way */
+        " @%p1 bra $L_2; ld.global.u32 %r1, [%rd4];\n$L_2: setp.eq.u32 %p2, %r1, 7; @%p2 bra $L_1;",
+        /* perhaps overwritten */
+        " ld.global.u32 %r2, [%rd4]; @%p1 mov.u32 %r2, 0; setp.eq.u32 %p2, %r2, 7; @%p2 bra $L_1;",
+        /* another register of that name is overwritten */
+        (" ld.global.u32 %r2, [%rd4]; { .reg .b32 %r2; mov.u32 %r2, 0; } setp.eq.u32 %p2, %r2, 7; @%p2 bra "
+         "$L_1;"),
+        /* through the carry flag */
+        (" ld.global.u32 %r2, [%rd4]; add.cc.u32 %r3, %r2, %r2; addc.u32 %r4, %r1, 0; setp.eq.u32 %p2, %r4, "
+         "7; "
+         "@%p2 bra $L_1;"),
+        /* an operand is no result */
+        " ld.global.u32 %r2, [%rd4]; bar.sync %r2; setp.eq.u32 %p2, %r2, 7; @%p2 bra $L_1;",
     };
     static const char *const independent[] = {
         " setp.gt.f32 %p2, %f1, 0f00000000;\n selp.f32 %f6, %f1, %f2, %p2;",
         " cvt.rzi.s32.f32 %r2, %f1; st.global.u32 [%rd2], %r2;",
         " mbarrier.try_wait.parity.shared.b64 %p2, [tile], 0;\n @!%p2 bra $L_1;",
+        /* the same register, later */
+        " ld.global.u32 %r2, [%rd4]; mov.u32 %r2, 0; setp.eq.u32 %p2, %r2, 7; @%p2 bra $L_1;",
+        " setp.eq.u32 %p2, %r1, 7; @%p2 bra $L_1; ld.global.u32 %r1, [%rd4]; st.global.u32 [%rd2], %r1;",
+        /* a way that is none */
+        " bra $L_1; ld.global.u32 %r2, [%rd4]; setp.eq.u32 %p2, %r2, 7; @%p2 bra $L_1;",
     };
     bool oblivious;
     for (size_t i = 0; i < sizeof dependent / sizeof *dependent; i++) {
