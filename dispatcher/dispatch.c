@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kfit/gemm_key.h"
@@ -55,6 +56,7 @@ struct kfit_dispatcher {
     char state_text[256];
     char label[64];
     char trace_dir[PATH_MAX]; /* "": memory only */
+    char cache[sizeof((struct kfit_trace_header *)0)->cache];
     struct kfit_env env;
     struct kfit_log log;
 };
@@ -235,6 +237,24 @@ enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit
 
 /* ---- life ---- */
 
+/* What d has loaded, in a trace's header: at birth, and again whenever a generation takes another's place. */
+static void tell_loaded(const struct kfit_dispatcher *d, struct kfit_trace_header *h)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    h->loaded = (struct kfit_trace_loaded){
+        .unix_ns = d->table ? (int64_t)now.tv_sec * 1000000000 + now.tv_nsec : 0,
+        .winners = d->info.winners,
+        .stale = d->info.stale,
+        .negatives = d->info.negatives,
+        .banned = d->info.banned,
+        .unusable = d->info.failed,
+        .loads = h->loaded.loads + (d->table != NULL),
+    };
+    h->generation = d->info.generation;
+    memcpy(h->generation_digest, d->info.digest, sizeof h->generation_digest);
+}
+
 /* What this process alone must have. Leaves d untouched on failure. */
 static enum kfit_status be_born(struct kfit_dispatcher *d, struct kfit_error *err)
 {
@@ -262,8 +282,8 @@ static enum kfit_status be_born(struct kfit_dispatcher *d, struct kfit_error *er
     }
     h->state_reason = d->state_reason;
     h->env = d->env;
-    h->generation = d->info.generation;
-    memcpy(h->generation_digest, d->info.digest, sizeof h->generation_digest);
+    memcpy(h->cache, d->cache, sizeof h->cache);
+    tell_loaded(d, h);
     if (d->header) { /* indexes of generics outlive a fork */
         h->rank = d->header->rank;
         h->generic_count = d->header->generic_count;
@@ -391,6 +411,8 @@ enum kfit_status kfit_dispatcher_create(struct kfit_dispatcher **out,
         snprintf(d->label, sizeof d->label, "%s", params->label);
     if (params->trace_dir && params->mode != KFIT_MODE_OFF)
         strcpy(d->trace_dir, params->trace_dir);
+    if (params->cache_dir && strlen(params->cache_dir) < sizeof d->cache)
+        strcpy(d->cache, params->cache_dir);
     choose(d, params);
     s = be_born(d, err);
     if (s != KFIT_OK)

@@ -130,17 +130,34 @@ static void program_name(char *buf, size_t size)
     kfit_copy_printable(buf, size, text);
 }
 
-/* As torchrun, Open MPI, MPICH and Slurm tell it; -1 where none does. */
-static int32_t rank(void)
+/* How launchers (torchrun, Open MPI, MPICH, Slurm) tell a process its rank, and what its whole job shares. */
+static const struct {
+    const char *rank, *job[3];
+} launchers[] = {
+    {"RANK", {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"}},
+    {"OMPI_COMM_WORLD_RANK", {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL}},
+    {"PMI_RANK", {"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    {"SLURM_PROCID", {"SLURM_JOB_ID", "SLURM_STEP_ID", NULL}},
+};
+
+/* Rank -1 and no job where no launcher tells. */
+static void read_rank(struct kfit_trace_header *h)
 {
-    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *text = secure_getenv(names[i]);
+    h->rank = -1;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && h->rank < 0; i++) {
+        const char *text = secure_getenv(launchers[i].rank);
         uint64_t n;
-        if (text && kfit_number(&text, INT32_MAX, &n) && !*text)
-            return (int32_t)n;
+        if (!text || !kfit_number(&text, INT32_MAX, &n) || *text)
+            continue;
+        h->rank = (int32_t)n;
+        for (unsigned j = 0; j < 3 && launchers[i].job[j]; j++) {
+            const char *part = secure_getenv(launchers[i].job[j]);
+            size_t used = strlen(h->job);
+            if (part && used + 2 < sizeof h->job)
+                snprintf(h->job + used, sizeof h->job - used, "%s%s", used ? "/" : "", part);
+        }
+        kfit_copy_printable(h->job, sizeof h->job, h->job);
     }
-    return -1;
 }
 
 enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct kfit_recorder_params *params,
@@ -185,7 +202,7 @@ enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct k
     h->uid = getuid();
     h->start_ticks = ticks;
     h->start_unix_ns = now_ns();
-    h->rank = rank();
+    read_rank(h);
     h->mode = params->mode;
     h->pid_namespace = ns;
     memcpy(h->boot_id, boot, sizeof h->boot_id);

@@ -33,9 +33,10 @@ static bool read_at(int fd, void *buf, size_t bytes, off_t at)
 /* What a damaged or hostile header could make others trip over, put right. */
 static void tame(struct kfit_trace_header *h)
 {
-    char *const texts[] = {h->boot_id, h->label, h->program, h->state_text, h->env.hard, h->env.soft};
-    const size_t sizes[] = {sizeof h->boot_id,    sizeof h->label,    sizeof h->program,
-                            sizeof h->state_text, sizeof h->env.hard, sizeof h->env.soft};
+    char *const texts[] = {h->boot_id,  h->label,    h->program, h->state_text,
+                           h->env.hard, h->env.soft, h->cache,   h->job};
+    const size_t sizes[] = {sizeof h->boot_id,  sizeof h->label,    sizeof h->program, sizeof h->state_text,
+                            sizeof h->env.hard, sizeof h->env.soft, sizeof h->cache,   sizeof h->job};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         texts[i][sizes[i] - 1] = '\0';
     if (h->generic_count > KFIT_TRACE_GENERICS)
@@ -230,6 +231,7 @@ static void merge_header(struct kfit_trace_header *into, const struct kfit_trace
         memcmp(into->generation_digest, h->generation_digest, sizeof h->generation_digest)) {
         into->generation = 0;
         memset(into->generation_digest, 0, sizeof into->generation_digest);
+        into->loaded = (struct kfit_trace_loaded){0};
     }
     if (into->mode != h->mode)
         into->mode = KFIT_MODE_BOTH;
@@ -239,6 +241,8 @@ static void merge_header(struct kfit_trace_header *into, const struct kfit_trace
     merge_text(into->label, sizeof into->label, h->label);
     merge_text(into->program, sizeof into->program, h->program);
     merge_text(into->state_text, sizeof into->state_text, h->state_text);
+    merge_text(into->cache, sizeof into->cache, h->cache);
+    merge_text(into->job, sizeof into->job, h->job);
     for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++)
         add_sat(&into->unkeyed[i], h->unkeyed[i]);
     into->slots_busy += h->slots_busy;

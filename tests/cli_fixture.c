@@ -1,11 +1,17 @@
 /* Makes what test_cli.py looks at with kfit, through the public headers:
  *
- *   cli_fixture trace DIR LABEL [KEY CALLS HITS]...   a trace of this process ("" for DIR: $KFIT_TRACE)
+ *   cli_fixture trace DIR LABEL [KEY CALLS HITS]...   a trace of this process ("" for DIR: $KFIT_TRACE); a KEY of
+ *                                                     "@N" stands for N keys
  *   cli_fixture kill ...                              the same, then SIGKILL to itself
- *   cli_fixture hold DIR LABEL ...                    the same, prints the path; then the control word for
- * each line read cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative
- * kept for that reason cli_fixture wait CACHE KEY                        an evaluation that waits for a
- * person cli_fixture ban CACHE KEY
+ *   cli_fixture hold DIR LABEL ...                    the same, prints the path; then for each line read the
+ *                                                     control word; "+I CALLS HITS" first adds to key I,
+ *                                                     "g N" first goes to generation N
+ *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
+ *   cli_fixture wait CACHE KEY                        an evaluation that waits for a person
+ *   cli_fixture ban CACHE KEY
+ *
+ * $FIXTURE sets what a dispatcher would: "generation,state,winners,stale,negatives,banned,unusable", state as
+ * the number of a reason.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -24,14 +30,73 @@ static int fail(const char *what, const struct kfit_error *err)
     return 1;
 }
 
+enum { SLOTS = 16384, NOTED = 16 };
+
+/* Slots are kept for the first keys only. */
+static bool add_keys(struct kfit_recorder *r, uint32_t library, const char *text, const char *calls_text,
+                     const char *hits_text, struct kfit_trace_slot **noted, unsigned *count)
+{
+    struct kfit_error err = {0};
+    unsigned n = text[0] == '@' ? (unsigned)atoi(text + 1) : 1;
+    for (unsigned i = 0; i < n; i++) {
+        char many[KFIT_KEY_TEXT_MAX];
+        union kfit_key key;
+        snprintf(many, sizeof many,
+                 "gemm/f32,f32,f32/acc=f32/m=4,n=%u,k=64/nn/lda=64,ldb=%u,ldc=%u/alpha=1,beta=0/align=16",
+                 4 + 4 * i, 4 + 4 * i, 4 + 4 * i);
+        if (kfit_key_parse(text[0] == '@' ? many : text, &key, &err) != KFIT_OK)
+            return fail("key", &err), false;
+        struct kfit_trace_slot *s = kfit_recorder_slot(r, &key, kfit_key_hash(&key));
+        uint64_t calls = strtoull(calls_text, NULL, 10), hits = strtoull(hits_text, NULL, 10);
+        s->generic = library;
+        s->count[KFIT_REASON_NONE] = hits;
+        s->count[KFIT_REASON_NO_RECORD] = calls - hits;
+        if (*count < NOTED)
+            noted[(*count)++] = s;
+    }
+    return true;
+}
+
+static void tell(struct kfit_trace_header *h)
+{
+    unsigned state = 0, w = 0, stale = 0, n = 0, b = 0, u = 0;
+    unsigned long long g = 0;
+    const char *text = getenv("FIXTURE");
+    if (!text || sscanf(text, "%llu,%u,%u,%u,%u,%u,%u", &g, &state, &w, &stale, &n, &b, &u) < 2)
+        return;
+    h->generation = g;
+    memset(h->generation_digest, (int)g, sizeof h->generation_digest);
+    h->state_reason = state;
+    h->loaded = (struct kfit_trace_loaded){h->start_unix_ns, w, stale, n, b, u, 1};
+}
+
+static void follow(const char *line, struct kfit_trace_header *h, struct kfit_trace_slot **noted,
+                   unsigned count)
+{
+    unsigned i;
+    unsigned long long calls, hits, g;
+    if (sscanf(line, "+%u %llu %llu", &i, &calls, &hits) == 3 && i < count) {
+        noted[i]->count[KFIT_REASON_NONE] += hits;
+        noted[i]->count[KFIT_REASON_NO_RECORD] += calls - hits;
+    } else if (sscanf(line, "g %llu", &g) == 1) {
+        h->generation = g;
+        memset(h->generation_digest, (int)g, sizeof h->generation_digest);
+    }
+}
+
 static int trace(const char *how, int argc, char **argv)
 {
     struct kfit_error err = {0};
     struct kfit_recorder *r;
+    struct kfit_trace_slot *noted[NOTED];
+    unsigned count = 0;
     struct kfit_recorder_params p = {.dir = argv[0][0] ? argv[0] : getenv("KFIT_TRACE"),
                                      .label = argv[1],
                                      .slot_count = 1024,
                                      .mode = KFIT_MODE_BOTH};
+    for (int i = 2; i + 2 < argc; i += 3)
+        if (argv[i][0] == '@')
+            p.slot_count = SLOTS;
     if (kfit_recorder_create(&r, &p, &err) != KFIT_OK)
         return fail("recorder", &err);
     struct kfit_trace_header *h = kfit_recorder_header(r);
@@ -43,21 +108,16 @@ static int trace(const char *how, int argc, char **argv)
     kfit_env_host(&h->env, 1, "Fixture 1", NULL);
     uint32_t library = kfit_recorder_generic(r, &g);
     snprintf(h->state_text, sizeof h->state_text, "a fixture\n\033[31m");
-    for (int i = 2; i + 2 < argc; i += 3) {
-        union kfit_key key;
-        if (kfit_key_parse(argv[i], &key, &err) != KFIT_OK)
-            return fail("key", &err);
-        struct kfit_trace_slot *s = kfit_recorder_slot(r, &key, kfit_key_hash(&key));
-        uint64_t calls = strtoull(argv[i + 1], NULL, 10), hits = strtoull(argv[i + 2], NULL, 10);
-        s->generic = library;
-        s->count[KFIT_REASON_NONE] = hits;
-        s->count[KFIT_REASON_NO_RECORD] = calls - hits;
-    }
+    tell(h);
+    for (int i = 2; i + 2 < argc; i += 3)
+        if (!add_keys(r, library, argv[i], argv[i + 1], argv[i + 2], noted, &count))
+            return 1;
     printf("%s\n", kfit_recorder_path(r));
     fflush(stdout);
     if (!strcmp(how, "kill"))
         raise(SIGKILL);
-    for (char line[16]; !strcmp(how, "hold") && fgets(line, sizeof line, stdin);) {
+    for (char line[64]; !strcmp(how, "hold") && fgets(line, sizeof line, stdin);) {
+        follow(line, h, noted, count);
         printf("%u\n", __atomic_load_n(&h->control, __ATOMIC_RELAXED));
         fflush(stdout);
     }

@@ -89,6 +89,32 @@ class Staged(Case):
         self.fixture("stage", self.cache, key(n), ratio, *code)
 
 
+class Held(Case):
+    """Processes that stay, each with a header as a dispatcher would write it."""
+
+    def hold(self, *keys, label="held", fixture="", **env):
+        self.env.update(FIXTURE=fixture, **env)
+        p = self.start(FIXTURE, "hold", self.traces, label, *[w for k in keys for w in k], stdin=subprocess.PIPE)
+        for name in ["FIXTURE", *env]:
+            del self.env[name]
+        self.addCleanup(lambda: p.returncode is None and p.communicate())
+        p.path = p.stdout.readline().strip()
+        self.assertTrue(p.path.endswith(".kft"), p.path)
+        return p
+
+    def tell(self, p, line):
+        p.stdin.write(line + "\n")
+        p.stdin.flush()
+        return p.stdout.readline()
+
+    def end(self, p):
+        p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 0)
+
+    def status(self, *args):
+        return json.loads(self.kfit("status", "--json", "--cache", self.cache, *args, self.traces)[0])
+
+
 class Lines(unittest.TextTestResult):
     """A line per case on stdout, as kfit_test.h prints them."""
 

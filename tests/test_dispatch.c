@@ -162,6 +162,10 @@ static void winners_run_everything_else_does_not(void)
     CHECK_INT(header(d)->state_reason, KFIT_REASON_NONE);
     CHECK_STR(header(d)->state_text, "generation 1: 3 kernels (0 stale), 1 kept, 0 banned, 1 not usable");
     CHECK_INT(header(d)->generation, 1);
+    const struct kfit_trace_loaded *l = &header(d)->loaded;
+    CHECK(l->unix_ns >= header(d)->start_unix_ns - 1000000000 && l->loads == 1);
+    CHECK(l->winners == 3 && !l->stale && l->negatives == 1 && !l->banned && l->unusable == 1);
+    CHECK_STR(header(d)->cache, cache);
     for (int again = 0; again < 3; again++) {
         check_gemm(d, 4, 2, KFIT_REASON_NONE);
         check_gemm(d, 8, 2, KFIT_REASON_NEGATIVE);
@@ -246,6 +250,7 @@ static void bans_and_bad_bans(void)
     check_gemm(d, 4, 2, KFIT_REASON_BANNED);
     check_gemm(d, 28, 2, KFIT_REASON_BANNED);
     check_gemm(d, 12, 2, KFIT_REASON_NONE);
+    CHECK_INT(header(d)->loaded.banned, 2);
     kfit_dispatcher_destroy(d);
     /* a ban nobody can read might be meant for anything */
     d = dispatcher(KFIT_MODE_BOTH, "gemm/f32");
@@ -260,6 +265,7 @@ static void check_state(enum kfit_mode mode, enum kfit_reason want, const char *
 {
     struct kfit_dispatcher *d = dispatcher(mode, NULL);
     CHECK_INT(header(d)->state_reason, want);
+    CHECK_INT(header(d)->loaded.unix_ns != 0, want == KFIT_REASON_NONE);
     CHECK_MSG(strstr(header(d)->state_text, word), "\"%s\" does not say \"%s\"", header(d)->state_text, word);
     check_gemm(d, 4, 2, want);
     union kfit_key key = key_of(4);
@@ -305,6 +311,7 @@ static void another_environment_is_not_loaded(void)
     struct kfit_dispatcher *d = dispatcher(KFIT_MODE_BOTH, NULL);
     check_gemm(d, 4, 2, KFIT_REASON_NONE);
     CHECK(strstr(header(d)->state_text, "(3 stale)"));
+    CHECK_INT(header(d)->loaded.stale, 3);
     kfit_dispatcher_destroy(d);
     kfit_env_host(&env, 2, NULL, "some compiler"); /* what only one side knows does not differ */
     d = dispatcher(KFIT_MODE_BOTH, NULL);

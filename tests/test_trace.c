@@ -452,14 +452,85 @@ static void unwritable_target_is_an_error(void)
     kfit_trace_destroy(t);
 }
 
+static void a_job_is_what_its_ranks_share(void)
+{
+    static const char *const names[] = {"RANK",         "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                        "SLURM_PROCID", "TORCHELASTIC_RUN_ID",  "MASTER_ADDR",
+                                        "MASTER_PORT",  "SLURM_JOB_ID",         "SLURM_STEP_ID",
+                                        "PMI_JOBID",    "PMIX_NAMESPACE"};
+    static const struct {
+        const char *set[6], *job;
+    } table[] = {{{"SLURM_JOB_ID", "77"}, ""}, /* a shell of the job is no rank of it */
+                 {{"SLURM_PROCID", "1", "SLURM_JOB_ID", "77", "SLURM_STEP_ID", "0"}, "77/0"},
+                 {{"RANK", "0", "MASTER_ADDR", "n\033[1", "MASTER_PORT", "29500"}, "n?[1/29500"},
+                 {{"RANK", "0"}, ""}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+            unsetenv(names[n]);
+        for (unsigned j = 0; j < 6 && table[i].set[j]; j += 2)
+            setenv(table[i].set[j], table[i].set[j + 1], 1);
+        struct kfit_recorder *r = recorder(NULL, 16);
+        CHECK_STR(kfit_recorder_header(r)->job, table[i].job);
+        kfit_recorder_destroy(r);
+    }
+    char part[80];
+    memset(part, 'a', sizeof part - 1);
+    part[sizeof part - 1] = '\0';
+    setenv("MASTER_ADDR", part, 1), setenv("MASTER_PORT", part, 1);
+    struct kfit_recorder *r = recorder(NULL, 16);
+    CHECK_INT(strlen(kfit_recorder_header(r)->job),
+              sizeof kfit_recorder_header(r)->job - 1); /* cut, not over */
+    kfit_recorder_destroy(r);
+}
+
 /* ---- bytes ---- */
+
+/* What a file is written back as is what it was. */
+static void check_copy(const struct kfit_trace *t, const char *original)
+{
+    char path[128];
+    size_t n, m;
+    snprintf(path, sizeof path, "%s/copy", kfit_test_dir());
+    CHECK_OK(kfit_trace_write(t, path, &err), err);
+    char *a = kfit_test_read(original, &n), *b = kfit_test_read(path, &m);
+    CHECK_INT(n, m);
+    CHECK(!memcmp(a, b, n));
+    free(a);
+    free(b);
+}
+
+/* Fields taken from the reserved bytes: not known in older files, at their places in newer ones. */
+static void golden_bytes_of_later_fields(void)
+{
+    struct kfit_trace *t;
+    CHECK_OK(kfit_trace_read(GOLDEN "/trace-1.kft", &t, &err), err);
+    const struct kfit_trace_header *h = kfit_trace_header(t);
+    const struct kfit_trace_loaded none = {0};
+    CHECK(!memcmp(&h->loaded, &none, sizeof none));
+    CHECK_STR(h->cache, "");
+    CHECK_STR(h->job, "");
+    kfit_trace_destroy(t);
+
+    CHECK_OK(kfit_trace_read(GOLDEN "/trace-1-loaded.kft", &t, &err), err);
+    h = kfit_trace_header(t);
+    CHECK_INT(h->loaded.unix_ns, INT64_C(1700000001000000000));
+    CHECK_INT(h->loaded.winners, 12);
+    CHECK_INT(h->loaded.stale, 2);
+    CHECK_INT(h->loaded.negatives, 3);
+    CHECK_INT(h->loaded.banned, 1);
+    CHECK_INT(h->loaded.unusable, 4);
+    CHECK_INT(h->loaded.loads, 5);
+    CHECK_STR(h->cache, "/var/cache/kfit");
+    CHECK_STR(h->job, "job/29500");
+    CHECK_INT(kfit_trace_count(t), 3);
+    check_copy(t, GOLDEN "/trace-1-loaded.kft");
+    kfit_trace_destroy(t);
+}
 
 /* A trace whose every byte is known: what tests/golden/trace-1.kft holds. */
 static void golden_bytes(void)
 {
     struct kfit_trace *t;
-    char path[128];
-    size_t n, m;
     CHECK_OK(kfit_trace_read(GOLDEN "/trace-1.kft", &t, &err), err);
     const struct kfit_trace_header *h = kfit_trace_header(t);
     CHECK_INT(h->pid, 4242);
@@ -495,14 +566,7 @@ static void golden_bytes(void)
         CHECK_INT(s->last_seen_s, 1700000000 + s->key.gemm.m);
         CHECK_INT(s->hash, kfit_key_hash(&s->key));
     }
-    /* what was read is written as it was */
-    snprintf(path, sizeof path, "%s/copy", kfit_test_dir());
-    CHECK_OK(kfit_trace_write(t, path, &err), err);
-    char *a = kfit_test_read(GOLDEN "/trace-1.kft", &n), *b = kfit_test_read(path, &m);
-    CHECK_INT(n, m);
-    CHECK(!memcmp(a, b, n));
-    free(a);
-    free(b);
+    check_copy(t, GOLDEN "/trace-1.kft");
     kfit_trace_destroy(t);
 }
 
@@ -583,6 +647,8 @@ static const struct kfit_test tests[] = {
     TEST(merge_refuses_two_environments),
     TEST(unwritable_target_is_an_error),
     TEST(golden_bytes),
+    TEST(golden_bytes_of_later_fields),
+    TEST(a_job_is_what_its_ranks_share),
     TEST(damaged_copies),
     TEST(what_is_no_trace_is_refused),
 };

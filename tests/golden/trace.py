@@ -1,6 +1,7 @@
 """Writes trace-1.kft, byte by byte as runtime/include/kfit/trace.h describes version 1, without kfit's code.
 
     python3 trace.py > trace-1.kft
+    python3 trace.py loaded > trace-1-loaded.kft     with the fields taken from the reserved bytes later
 
 Hashes are XXH3-64 of the key's used bytes and of the environment texts, computed once and kept here.
 """
@@ -33,6 +34,8 @@ header = b"".join([
     bytes(3 * 424),
     struct.pack("<Q", 4026531836),
 ])
+if sys.argv[1:] == ["loaded"]:
+    header += struct.pack("<q6I", 1700000001 * 10**9, 12, 2, 3, 1, 4, 5) + text("/var/cache/kfit", 256) + text("job/29500", 96)
 table = [bytes(SLOT)] * SLOTS
 for m, digest in KEYS.items():
     count = [0] * REASONS

@@ -11,7 +11,9 @@
  * pass kfit_key_check or does not match its hash. Only a bad header refuses a file. Counters are relaxed
  * atomics. Shapes and times only, never tensor contents.
  *
- * Version rules: any change of these structs is a new version; golden bytes in tests/golden/.
+ * Version rules: golden bytes in tests/golden/. A field may be taken from the front of `reserved` within a
+ * version if zero means "not known" in it: older writers left zero there, older readers pass over it. Any
+ * other change of these structs is a new version.
  */
 #ifndef KFIT_TRACE_H
 #define KFIT_TRACE_H
@@ -59,6 +61,16 @@ struct kfit_trace_slot {  /* 320 bytes */
     union kfit_key key;
 };
 
+/* What the process made of its generation. Written whenever one is loaded, before `generation`. */
+struct kfit_trace_loaded {
+    int64_t unix_ns;    /* when; 0: nothing was loaded, or by a kfit that did not say */
+    uint32_t winners;   /* kernels loaded, stale and banned ones included */
+    uint32_t stale;     /* of these: tuned with another compiler, BLAS or driver */
+    uint32_t negatives; /* keys whose generic was kept */
+    uint32_t banned, unusable;
+    uint32_t loads; /* generations this process has loaded so far */
+};
+
 struct kfit_trace_header { /* 4096 bytes */
     char magic[8];         /* KFIT_TRACE_MAGIC, NUL-padded */
     uint32_t version, header_bytes, slot_bytes, slot_count;
@@ -85,7 +97,11 @@ struct kfit_trace_header { /* 4096 bytes */
     uint32_t generic_count, zero;
     struct kfit_generic generics[KFIT_TRACE_GENERICS];
     uint64_t pid_namespace; /* inode of /proc/self/ns/pid: what pid means */
-    uint8_t reserved[1080];
+    /* taken from reserved since version 1 began: zero in older files */
+    struct kfit_trace_loaded loaded;
+    char cache[256]; /* directory the generation came from, as the process was told; "" if too long to fit */
+    char job[96];    /* what the launcher says all ranks have in common; "": not known */
+    uint8_t reserved[696];
 };
 
 #define KFIT_TRACE_FILES_MAX 1024u /* a directory with more entries takes no new trace */
