@@ -83,6 +83,8 @@ struct cli_usage {
 /* Parses with argp: fills every option's target, and args (borrowed strings; the array lives until exit).
  * Does not return for --help (exit 0) or a usage error (exit 2, said on stderr). */
 void cli_parse(int argc, char **argv, const struct cli_usage *usage, struct cli_list *args);
+/* As the only argument: prints the table (of kfit) or the usage (of a command) as JSON, for man/pages.py. */
+#define CLI_DESCRIBE "--describe"
 /* For what only the command can check: says it, and returns CLI_USAGE. */
 __attribute__((format(printf, 2, 3))) int cli_usage_error(char **argv, const char *fmt, ...);
 void cli_list_add(struct cli_list *l, const char *item);
@@ -95,6 +97,16 @@ void cli_list_add(struct cli_list *l, const char *item);
     {                                                                                                        \
         "json", 'j', CLI_FLAG, to, NULL, "print JSON"                                                        \
     }
+
+/* ---- the environment (variables.c) ---- */
+
+struct cli_variable { /* the list ends with one without name */
+    const char *name;
+    bool program, kfit; /* who reads it: programs under the shim or with libkfit; the kfit command */
+    const char *help;
+};
+
+extern const struct cli_variable cli_variables[];
 
 /* ---- messages and text (text.c) ---- */
 

@@ -438,15 +438,38 @@ static enum level device_lock(const struct doctor *d, struct line *l)
     return FINE;
 }
 
+/* A variable with a slip in its name is not read, and nobody says so. */
+static enum level environment(const struct doctor *d, struct line *l)
+{
+    unsigned unknown = 0;
+    (void)d;
+    for (char **e = environ; *e; e++) {
+        size_t n = strcspn(*e, "=");
+        const struct cli_variable *v = cli_variables;
+        if (strncmp(*e, "KFIT_", 5))
+            continue;
+        while (v->name && (strlen(v->name) != n || memcmp(v->name, *e, n)))
+            v++;
+        say(l, "%s%s", l->text[0] ? ", " : "", cli_safe(*e, n));
+        if (!v->name)
+            say(l, " (unknown)"), unknown++;
+    }
+    if (!l->text[0])
+        say(l, "no KFIT_ variable is set");
+    if (unknown)
+        return bad(l, WARN, "kfit reads no variable of that name; kfit(1) lists those that it reads");
+    return FINE;
+}
+
 static const struct {
     const char *name;
     enum level (*fn)(const struct doctor *, struct line *);
 } checks[] = {
-    {"cpu", cpu},          {"compiler", compiler}, {"isolation", isolation}, {"seccomp", seccomp},
-    {"memfd", memfd},      {"lmdb", lmdb},         {"blas", blas},           {"numpy", numpy},
-    {"shim", shim},        {"runner", runner},     {"traces", trace_dir},    {"cache", cache_dir},
-    {"lock", device_lock}, {"nvrtc", nvrtc},       {"cublas", cublas},       {"cudarun", runner_cuda},
-    {"gpu", gpu},
+    {"cpu", cpu},          {"compiler", compiler},   {"isolation", isolation}, {"seccomp", seccomp},
+    {"memfd", memfd},      {"lmdb", lmdb},           {"blas", blas},           {"numpy", numpy},
+    {"shim", shim},        {"runner", runner},       {"traces", trace_dir},    {"cache", cache_dir},
+    {"lock", device_lock}, {"nvrtc", nvrtc},         {"cublas", cublas},       {"cudarun", runner_cuda},
+    {"gpu", gpu},          {"environ", environment},
 };
 
 int cli_doctor(int argc, char **argv)

@@ -32,6 +32,40 @@ static int help(FILE *to, const char *prefix, const struct cli_command *table)
     return to == stdout ? CLI_OK : CLI_USAGE;
 }
 
+static void describe(cJSON *list, const char *prefix, const struct cli_command *table)
+{
+    for (const struct cli_command *c = table; c->name; c++) {
+        cJSON *o = cJSON_CreateObject();
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", prefix, c->name);
+        cJSON_AddStringToObject(o, "name", name);
+        cJSON_AddStringToObject(o, "help", c->help);
+        cJSON_AddBoolToObject(o, "group", c->sub != NULL);
+        cJSON_AddItemToArray(list, o);
+        strcat(name, " ");
+        if (c->sub)
+            describe(list, name, c->sub);
+    }
+}
+
+/* The commands and the environment; each command's options are printed by `kfit COMMAND --describe`. */
+static int describe_all(void)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON_AddStringToObject(root, "version", KFIT_VERSION);
+    describe(cJSON_AddArrayToObject(root, "commands"), "", commands);
+    cJSON *list = cJSON_AddArrayToObject(root, "variables");
+    for (const struct cli_variable *v = cli_variables; v->name; v++) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "name", v->name);
+        cJSON_AddStringToObject(o, "help", v->help);
+        cJSON_AddBoolToObject(o, "program", v->program);
+        cJSON_AddBoolToObject(o, "kfit", v->kfit);
+        cJSON_AddItemToArray(list, o);
+    }
+    return cli_json_print(root);
+}
+
 static int call(const char *prefix, const struct cli_command *table, int argc, char **argv)
 {
     if (argc < 2)
@@ -52,11 +86,13 @@ static int call(const char *prefix, const struct cli_command *table, int argc, c
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && !strcmp(argv[1], "--version")) {
+    int rc = CLI_OK;
+    if (argc == 2 && !strcmp(argv[1], "--version"))
         printf("kfit " KFIT_VERSION "\n");
-        return CLI_OK;
-    }
-    int rc = call("kfit", commands, argc, argv);
+    else if (argc == 2 && !strcmp(argv[1], CLI_DESCRIBE))
+        rc = describe_all();
+    else
+        rc = call("kfit", commands, argc, argv);
     if (fflush(stdout) || ferror(stdout))
         rc = cli_fail("cannot write the output: %s", strerror(errno));
     return rc;

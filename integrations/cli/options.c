@@ -8,7 +8,7 @@
 
 #include "cli.h"
 
-enum { OPTIONS_MAX = 16, KEY_FIRST = 0x100 };
+enum { KEY_FIRST = 0x100 };
 
 struct parse {
     const struct cli_usage *usage;
@@ -82,10 +82,38 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
     return ARGP_ERR_UNKNOWN;
 }
 
+/* What the manual pages are made from; see `kfit --describe`. */
+static int describe(const char *name, const struct cli_usage *usage)
+{
+    static const char *const kinds[] = {
+        [CLI_FLAG] = "flag", [CLI_TEXT] = "text", [CLI_COUNT] = "count",
+        [CLI_REAL] = "real", [CLI_EACH] = "each", [CLI_OPTIONAL] = "optional"};
+    cJSON *o = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(o, "options");
+    cJSON_AddStringToObject(o, "name", name);
+    cJSON_AddStringToObject(o, "args", usage->args);
+    cJSON_AddStringToObject(o, "doc", usage->doc);
+    for (const struct cli_option *i = usage->options; i->name; i++) {
+        cJSON *e = cJSON_CreateObject();
+        const char letter[2] = {i->letter, '\0'};
+        cJSON_AddStringToObject(e, "name", i->name);
+        cJSON_AddStringToObject(e, "letter", letter);
+        cJSON_AddStringToObject(e, "kind", kinds[i->kind]);
+        cJSON_AddStringToObject(e, "arg", i->arg ? i->arg : "");
+        cJSON_AddStringToObject(e, "help", i->help);
+        cJSON_AddItemToArray(list, e);
+    }
+    return cli_json_print(o);
+}
+
 void cli_parse(int argc, char **argv, const struct cli_usage *usage, struct cli_list *args)
 {
-    struct argp_option options[OPTIONS_MAX + 1] = {{0}};
-    for (unsigned i = 0; i < OPTIONS_MAX && usage->options[i].name; i++) {
+    size_t count = 0;
+    if (argc == 2 && !strcmp(argv[1], CLI_DESCRIBE))
+        exit(describe(argv[0], usage));
+    while (usage->options[count].name)
+        count++;
+    struct argp_option *options = cli_alloc(NULL, (count + 1) * sizeof *options);
+    for (size_t i = 0; i < count; i++) {
         const struct cli_option *o = &usage->options[i];
         options[i] = (struct argp_option){.name = o->name,
                                           .key = o->letter ? o->letter : KEY_FIRST + (int)i,
@@ -93,6 +121,7 @@ void cli_parse(int argc, char **argv, const struct cli_usage *usage, struct cli_
                                           .flags = o->kind == CLI_OPTIONAL ? OPTION_ARG_OPTIONAL : 0,
                                           .doc = o->help};
     }
+    options[count] = (struct argp_option){0};
     const struct argp argp = {
         .options = options, .parser = parse_one, .args_doc = usage->args, .doc = usage->doc};
     struct parse p = {usage, args};
@@ -100,6 +129,7 @@ void cli_parse(int argc, char **argv, const struct cli_usage *usage, struct cli_
     error_t e = argp_parse(&argp, argc, argv, usage->command ? ARGP_IN_ORDER : 0, NULL, &p);
     if (e)
         exit(cli_fail("options: %s", strerror(e)));
+    free(options);
 }
 
 int cli_usage_error(char **argv, const char *fmt, ...)

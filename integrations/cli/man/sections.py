@@ -1,0 +1,112 @@
+"""What the manual pages say that no table of kfit knows. Commands are named as typed: "trace ls"."""
+
+NAME = "kernels fitted to the shapes that a program really runs"
+
+DESCRIPTION = """\
+Servers run a few hundred exact shapes again and again, yet every call goes to a kernel written for any shape. kfit records \
+the shapes that recur in a running program, searches offline for a kernel made for each of them, proves it right and faster \
+than what runs today, and, once a person or a policy approves, lets the program pick it by exact shape. Anything else goes \
+to the original call. The program is not changed: kfit comes in through LD_PRELOAD.
+What was found is staged in a store. `kfit approve` publishes it as a generation: numbered, immutable, and read-only for \
+servers. A server starts on one generation and keeps it. `kfit rollback` makes an earlier one current, `kfit off` stops \
+replacing calls in running processes within one call.
+A key is an operation at one exact shape, for example \
+gemm/f32,f32,f32/acc=f32/m=4,n=64,k=64/nn/lda=64,ldb=64,ldc=64/alpha=1,beta=0/align=16. C[m,n] is op(A)[m,k] times \
+op(B)[k,n], row-major; the two letters say which of A and B is transposed.
+Data goes to standard output, messages to standard error. Where something is listed, `--json` prints it as JSON."""
+
+EXIT_STATUS_COMMON = [
+    ("0", "It was done."),
+    ("1", "It failed, or it found what it looks for: a damaged cache, a process that cannot be reached, a missing part. "
+          "Standard error says what, where, and what to do."),
+    ("2", "It was called the wrong way; nothing was done."),
+]
+
+EXIT_STATUS = {
+    "run": [("N", "That of the command; 128 + N if signal N ended it."),
+            ("1", "kfit could not begin, for example because the shim is missing."),
+            ("2", "kfit was called the wrong way; the command did not run."),
+            ("126", "The command could not be executed."),
+            ("127", "The command was not found.")],
+    "eval": [("0", "The kernel is promoted, or kept: right, and not enough faster."),
+             ("1", "It is refused, waits for a person, or could not be judged."),
+             ("2", "It was called the wrong way.")],
+}
+
+FILES = [
+    ("CACHE/current", "Number and digest of the current generation."),
+    ("CACHE/generations/N.mdb, N.json", "A generation and its manifest; never changed once written."),
+    ("CACHE/off", "Present while kfit is switched off for programs with this cache; says by whom and why."),
+    ("CACHE/store/", "The tuner's store: results, receipts, sources. Servers never open it."),
+    ("DIR/*.kft", "Traces, one per process, where KFIT_TRACE or `kfit run --trace` says."),
+    ("$XDG_RUNTIME_DIR/kfit, /dev/shm/kfit-UID", "Traces when nobody said where, and run-* of each `kfit run` that is at work or was "
+                                                 "killed."),
+    ("LIBDIR/kfit/libkfit_preload.so", "The shim, which LD_PRELOAD names."),
+]
+
+# Variables that matter to a command though its options do not name them.
+VARIABLES = {
+    "run": ["LD_PRELOAD"],
+    "tune": ["KFIT_CC", "KFIT_NVRTC", "OPENBLAS_CORETYPE"],
+    "eval": ["KFIT_CC", "KFIT_NVRTC", "OPENBLAS_CORETYPE"],
+    "doctor": ["KFIT_CC", "KFIT_NVRTC"],
+    "status": ["KFIT_TRACE"],
+    "report": ["KFIT_TRACE"],
+    "off": ["KFIT_TRACE"],
+    "on": ["KFIT_TRACE"],
+    "trace ls": ["KFIT_TRACE"],
+}
+
+SEE_ALSO = {
+    "run": ["trace ls", "tune", "status", "off"],
+    "tune": ["run", "eval", "review"],
+    "eval": ["tune", "cache show"],
+    "review": ["approve", "cache show", "tune"],
+    "approve": ["review", "rollback", "cache ls"],
+    "rollback": ["approve", "cache ls", "off"],
+    "off": ["on", "status", "rollback"],
+    "on": ["off", "status"],
+    "status": ["off", "report", "explain"],
+    "explain": ["status", "report", "cache show"],
+    "report": ["status", "explain", "tune"],
+    "doctor": ["status", "cache verify"],
+    "demo": ["run", "tune", "approve", "report"],
+}
+
+KEY = "gemm/f32,f32,f32/acc=f32/m=4,n=64,k=64/nn/lda=64,ldb=64,ldc=64/alpha=1,beta=0/align=16"
+
+EXAMPLES = {
+    "": [("Record, search, publish, replace, look, undo:",
+          "kfit run --trace traces -- python3 server.py\n"
+          "kfit tune traces\n"
+          "kfit review\n"
+          "kfit approve --all\n"
+          "kfit run --cache ~/.cache/kfit -- python3 server.py\n"
+          "kfit status\n"
+          "kfit rollback")],
+    "run": [("Record a server for as long as it runs:", "kfit run --trace traces --label web -- python3 server.py"),
+            ("Replace what generation 3 has kernels for, and record:",
+             "kfit run --cache ~/.cache/kfit --generation 3 -- python3 server.py")],
+    "trace ls": [("What was recorded in the usual places:", "kfit trace ls")],
+    "trace merge": [("One trace of many:", "kfit trace merge --output all.kft traces")],
+    "trace export": [("The recorded keys, most called first:",
+                      "kfit trace export traces | jq -r '.keys | sort_by(-.calls)[] | \"\\(.calls) \\(.key)\"'")],
+    "tune": [("Search for an hour; run it again to go on:", "kfit tune --seconds 3600 traces"),
+             ("Listed shapes against cuBLAS:", "kfit tune --device=cuda --keys shapes.txt")],
+    "eval": [("Judge a kernel of your own:", f"kfit eval kernel.c --key {KEY}")],
+    "review": [("What would be published, with each key's share of the recorded time:", "kfit review --trace traces")],
+    "approve": [("Everything at least 1.2 times as fast:", "kfit approve --all --min-ratio 1.2 --note 'weekly tune'"),
+                ("One key:", f"kfit approve {KEY}")],
+    "rollback": [("To the generation before the current one:", "kfit rollback"), ("To generation 3:", "kfit rollback 3")],
+    "off": [("Now, everywhere on this machine:", "kfit off --reason 'latency up since 14:00'")],
+    "on": [("Undo it:", "kfit on")],
+    "status": [("What runs now:", "kfit status --live")],
+    "cache ls": [("What servers load:", "kfit cache ls"), ("What was tuned:", "kfit cache ls --staged")],
+    "cache show": [("Record and receipt:", f"kfit cache show {KEY}")],
+    "cache verify": [("Every generation and the store:", "kfit cache verify")],
+    "explain": [("Why a key does or does not run a kernel of ours:", f"kfit explain {KEY}"),
+                ("The same for all keys of a trace:", "kfit explain traces")],
+    "report": [("What it brings:", "kfit report traces"), ("As text, and as JSON in a file:", "kfit report --json=report.json traces")],
+    "doctor": [("Before tuning, or when something is odd:", "kfit doctor")],
+    "demo": [("In a directory of its own:", "kfit demo --dir demo")],
+}

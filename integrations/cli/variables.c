@@ -1,0 +1,42 @@
+/* Every environment variable that kfit reads: for the manual pages and for doctor, which names the others that begin
+ * like ours. tests/test_cli_man.py compares the table with the sources that read them. */
+#include "cli.h"
+
+const struct cli_variable cli_variables[] = {
+    {"LD_PRELOAD", true, true,
+     "Where the path of libkfit_preload.so goes when a program is to run under kfit without `kfit run`, "
+     "which puts it "
+     "before what is there already."},
+    {"KFIT_MODE", true, false,
+     "What kfit does in the program: off, record, dispatch, or both. Unset: it records if KFIT_TRACE is set "
+     "and "
+     "dispatches if KFIT_CACHE is; with neither it is off."},
+    {"KFIT_TRACE", true, true,
+     "The directory that traces are written to, and where commands that are given no trace look first. "
+     "Default: kfit "
+     "in $XDG_RUNTIME_DIR, else /dev/shm/kfit-UID."},
+    {"KFIT_CACHE", true, true,
+     "The directory of the tuner's store and of the published generations. Default for commands: kfit in "
+     "$XDG_CACHE_HOME, else ~/.cache/kfit; a program under the shim has no default."},
+    {"KFIT_GENERATION", true, false,
+     "Number or digest of the generation to load instead of the current one."},
+    {"KFIT_LABEL", true, false, "Name of the deployment, kept in the traces."},
+    {"KFIT_BAN", true, false, "Keys that must not run, separated by spaces."},
+    {"KFIT_LOG", true, false,
+     "none, error, warn, info or debug, to stderr. Unset: at most one line per process, a warning or an "
+     "error."},
+    {"RANK", true, false,
+     "The process's rank, as torchrun sets it, kept in its trace; OMPI_COMM_WORLD_RANK, PMI_RANK and "
+     "SLURM_PROCID are "
+     "looked at as well."},
+    {"KFIT_CC", false, true, "The compiler of host candidates. Default: cc."},
+    {"KFIT_NVRTC", false, true,
+     "The path of libnvrtc, which compiles cuda candidates. Default: the loader's, else that of "
+     "/usr/local/cuda."},
+    {"OPENBLAS_CORETYPE", false, true, "Passed on to the library that the judge times candidates against."},
+    {"XDG_RUNTIME_DIR", true, true,
+     "Traces that nobody gave a place go into kfit there, and so do the locks of devices."},
+    {"XDG_CACHE_HOME", false, true, "The cache is kfit there when KFIT_CACHE is unset."},
+    {"HOME", false, true, "The cache is .cache/kfit there when KFIT_CACHE and XDG_CACHE_HOME are unset."},
+    {0},
+};
