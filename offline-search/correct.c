@@ -150,8 +150,10 @@ static void poison_output(const struct kfit_tensor *t, uint8_t *out, unsigned po
 
 static void fill_words(uint8_t *p, size_t bytes, uint64_t word)
 {
-    for (size_t i = 0; i < bytes; i++)
-        p[i] = ((const uint8_t *)&word)[i % 8];
+    size_t i = 0;
+    for (; i + sizeof word <= bytes; i += sizeof word)
+        memcpy(p + i, &word, sizeof word);
+    memcpy(p + i, &word, bytes - i);
 }
 
 static bool workspace_is_zero(const struct kfit_session *s)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clones.h"
 #include "inputs.h"
 #include "session.h"
 
@@ -184,6 +185,7 @@ const unsigned kfit_distribution_count = sizeof kfit_distributions / sizeof *kfi
 
 /* Four uniform numbers added up are normal up to 3.46 sigma, at a fraction of the cost; the tails beyond have
  * distributions of their own. */
+CLONES
 static void fill_normal(double *x, int64_t n, uint64_t *state)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -193,7 +195,12 @@ static void fill_normal(double *x, int64_t n, uint64_t *state)
     }
 }
 
-enum { CHUNK = 1024 };
+CLONES
+static void narrow_row(const double *x, int64_t n, float *out)
+{
+    for (int64_t j = 0; j < n; j++)
+        out[j] = (float)x[j];
+}
 
 bool kfit_inputs_fill(const struct kfit_distribution *d, uint64_t seed, const struct kfit_tensor *t,
                       unsigned arg, unsigned nargs, void *out)
@@ -214,11 +221,10 @@ bool kfit_inputs_fill(const struct kfit_distribution *d, uint64_t seed, const st
             struct kfit_row r = {row,    t->cols,           i,       t->rows,    special, arg,
                                  victim, t->dir != KFIT_IN, t->type, &row_random};
             d->shape(&r);
-            for (int64_t j = 0; j < t->cols; j++)
-                if (t->type == KFIT_F64)
-                    ((double *)out)[first + (size_t)j] = row[j];
-                else
-                    ((float *)out)[first + (size_t)j] = (float)row[j];
+            if (t->type == KFIT_F64)
+                memcpy((double *)out + first, row, (size_t)t->cols * sizeof *row);
+            else
+                narrow_row(row, t->cols, (float *)out + first);
             if (i + 1 < t->rows) {
                 size_t end = (first + (size_t)t->cols) * kfit_dtype_bytes(t->type);
                 kfit_band_fill(out, end, end + gap);

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "clones.h"
 #include "reference.h"
 
 typedef double v4d __attribute__((vector_size(32)));
@@ -36,6 +37,7 @@ static double sum(const v4d *v)
     return ((*v)[0] + (*v)[1]) + ((*v)[2] + (*v)[3]);
 }
 
+CLONES
 bool kfit_reference(const union kfit_key *key, const void *const args[], double *ref, double *mag)
 {
     const struct kfit_gemm_key *g = &key->gemm;
