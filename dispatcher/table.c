@@ -259,6 +259,7 @@ static const struct {
 } reasons[] = {
     {KFIT_E_NOTFOUND, KFIT_REASON_NO_RECORD},
     {KFIT_E_ENV, KFIT_REASON_ENV},
+    {KFIT_E_TRUST, KFIT_REASON_POLICY},
 };
 
 enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info *info,
@@ -270,7 +271,7 @@ enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info
     enum kfit_reason because = KFIT_REASON_LOAD_FAILED;
     *out = NULL;
     memset(info, 0, sizeof *info);
-    enum kfit_status s = kfit_generation_open(p->cache_dir, p->generation, &g, err);
+    enum kfit_status s = kfit_generation_open_trusted(p->cache_dir, p->generation, p->trust, &g, err);
     if (s != KFIT_OK)
         goto end;
     const struct kfit_manifest *m = kfit_generation_manifest(g);

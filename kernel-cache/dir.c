@@ -97,20 +97,23 @@ void kfit_dir_close(struct kfit_dir *d)
     d->fd = -1;
 }
 
-enum kfit_status kfit_dir_file(const struct kfit_dir *d, const char *name, int *fd, struct stat *st,
-                               struct kfit_error *err)
+/* d NULL: name is a path, where links are followed. */
+static enum kfit_status open_file(const struct kfit_dir *d, const char *name, int *fd, struct stat *st,
+                                  struct kfit_error *err)
 {
+    const char *dir = d ? d->path : "", *slash = d ? "/" : "";
     /* O_NONBLOCK: a FIFO put there must not hang us */
-    *fd = openat(d->fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    *fd = openat(d ? d->fd : AT_FDCWD, name,
+                 O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (d ? O_NOFOLLOW : 0));
     if (*fd < 0)
         return kfit_dir_fail(d, name, "opening", err);
     enum kfit_status s;
     if (fstat(*fd, st))
         s = kfit_dir_fail(d, name, "stat", err);
     else if (!S_ISREG(st->st_mode))
-        s = kfit_fail(err, KFIT_E_PERM, "%s/%s: not a regular file", d->path, name);
+        s = kfit_fail(err, KFIT_E_PERM, "%s%s%s: not a regular file", dir, slash, name);
     else
-        s = check(st, d->path, name, err);
+        s = d ? check(st, dir, name, err) : check(st, name, "", err);
     if (s != KFIT_OK) {
         close(*fd);
         *fd = -1;
@@ -118,12 +121,17 @@ enum kfit_status kfit_dir_file(const struct kfit_dir *d, const char *name, int *
     return s;
 }
 
-enum kfit_status kfit_dir_read(const struct kfit_dir *d, const char *name, char *buf, size_t size,
-                               size_t *bytes, struct kfit_error *err)
+enum kfit_status kfit_dir_file(const struct kfit_dir *d, const char *name, int *fd, struct stat *st,
+                               struct kfit_error *err)
 {
-    struct stat st;
+    return open_file(d, name, fd, st, err);
+}
+
+static enum kfit_status read_file(const struct kfit_dir *d, const char *name, char *buf, size_t size,
+                                  size_t *bytes, struct stat *st, struct kfit_error *err)
+{
     int fd;
-    enum kfit_status s = kfit_dir_file(d, name, &fd, &st, err);
+    enum kfit_status s = open_file(d, name, &fd, st, err);
     if (s != KFIT_OK)
         return s;
     size_t n = 0;
@@ -136,13 +144,27 @@ enum kfit_status kfit_dir_read(const struct kfit_dir *d, const char *name, char 
         n += got > 0 ? (size_t)got : 0;
     }
     if (s == KFIT_OK && n == size)
-        s = kfit_fail(err, KFIT_E_FORMAT, "%s/%s: longer than %zu bytes", d->path, name, size - 1);
+        s = kfit_fail(err, KFIT_E_FORMAT, "%s%s%s: longer than %zu bytes", d ? d->path : "", d ? "/" : "",
+                      name, size - 1);
     if (s == KFIT_OK) {
         buf[n] = '\0';
         *bytes = n;
     }
     close(fd);
     return s;
+}
+
+enum kfit_status kfit_dir_read(const struct kfit_dir *d, const char *name, char *buf, size_t size,
+                               size_t *bytes, struct kfit_error *err)
+{
+    struct stat st;
+    return read_file(d, name, buf, size, bytes, &st, err);
+}
+
+enum kfit_status kfit_file_read(const char *path, char *buf, size_t size, size_t *bytes, struct stat *st,
+                                struct kfit_error *err)
+{
+    return read_file(NULL, path, buf, size, bytes, st, err);
 }
 
 enum kfit_status kfit_dir_replace(const struct kfit_dir *d, const char *name, const void *data, size_t bytes,

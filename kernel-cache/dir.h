@@ -26,6 +26,10 @@ enum kfit_status kfit_dir_file(const struct kfit_dir *d, const char *name, int *
 /* Reads all of a small file into buf, adds a NUL. KFIT_E_FORMAT if it does not fit. */
 enum kfit_status kfit_dir_read(const struct kfit_dir *d, const char *name, char *buf, size_t size,
                                size_t *bytes, struct kfit_error *err);
+/* The same for a file that a person names: its path may lead through links, as in mounted secrets, and the
+ * directories on the way are the person's business. */
+enum kfit_status kfit_file_read(const char *path, char *buf, size_t size, size_t *bytes, struct stat *st,
+                                struct kfit_error *err);
 /* Writes d/name in full beside it, makes it durable, renames. One writer at a time. */
 enum kfit_status kfit_dir_replace(const struct kfit_dir *d, const char *name, const void *data, size_t bytes,
                                   mode_t mode, struct kfit_error *err);

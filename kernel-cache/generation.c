@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kfit/trust.h"
+
 #include "copy.h"
 #include "generation_key.h"
 #include "lmdb_api.h"
@@ -104,8 +106,24 @@ static enum kfit_status load(const struct kfit_dir *gens, const struct kfit_mani
     return s;
 }
 
+static enum kfit_status check_signature(const struct kfit_dir *gens, const struct kfit_manifest *m,
+                                        const char *trust, struct kfit_error *err)
+{
+    struct kfit_trust keys;
+    char path[sizeof gens->path + 32];
+    enum kfit_status s = kfit_trust_read(trust, &keys, err);
+    snprintf(path, sizeof path, "%s/%" PRIu64 ".json", gens->path, m->number);
+    return s == KFIT_OK ? kfit_manifest_trusted(m, &keys, path, NULL, err) : s;
+}
+
 enum kfit_status kfit_generation_open(const char *dir, const char *which, struct kfit_generation **out,
                                       struct kfit_error *err)
+{
+    return kfit_generation_open_trusted(dir, which, NULL, out, err);
+}
+
+enum kfit_status kfit_generation_open_trusted(const char *dir, const char *which, const char *trust,
+                                              struct kfit_generation **out, struct kfit_error *err)
 {
     struct kfit_dir cache = {.fd = -1}, gens = {.fd = -1};
     struct kfit_generation *g = NULL;
@@ -124,6 +142,8 @@ enum kfit_status kfit_generation_open(const char *dir, const char *which, struct
         goto end;
     }
     s = resolve(&cache, &gens, which, &g->manifest, err);
+    if (s == KFIT_OK && trust)
+        s = check_signature(&gens, &g->manifest, trust, err);
     if (s == KFIT_OK)
         s = kfit_lmdb_load(&g->lmdb, err);
     if (s == KFIT_OK)
@@ -167,18 +187,31 @@ const struct kfit_manifest *kfit_generation_manifest(const struct kfit_generatio
     return &g->manifest;
 }
 
+/* Adds which key the damaged record is found under, if that is one. */
+static enum kfit_status name_key(const MDB_val *key, enum kfit_status s, const struct kfit_error *why,
+                                 struct kfit_error *err)
+{
+    union kfit_key k = {0};
+    char text[KFIT_KEY_TEXT_MAX];
+    size_t n = key->mv_size - 8;
+    if (key->mv_size > 8 && n <= sizeof k)
+        memcpy(&k, (const char *)key->mv_data + 8, n);
+    if (kfit_key_check(&k, NULL) != KFIT_OK || !kfit_key_format(&k, text, sizeof text))
+        snprintf(text, sizeof text, "(the key is none)");
+    return kfit_fail(err, s, "%.200s: %s", why->text, text);
+}
+
 /* A record must also be the one its LMDB key promises. */
 static enum kfit_status decode(const MDB_val *key, const MDB_val *value, struct kfit_record *r,
                                struct kfit_error *err)
 {
     uint8_t want[KFIT_GENERATION_KEY_MAX];
-    enum kfit_status s = kfit_record_decode(value->mv_data, value->mv_size, r, err);
-    if (s != KFIT_OK)
-        return s;
-    if (kfit_generation_key(want, r->env_hard, &r->key) != key->mv_size ||
-        memcmp(want, key->mv_data, key->mv_size))
-        return kfit_fail(err, KFIT_E_FORMAT, "record: stored under the key of another");
-    return KFIT_OK;
+    struct kfit_error why = {0};
+    enum kfit_status s = kfit_record_decode(value->mv_data, value->mv_size, r, &why);
+    if (s == KFIT_OK && (kfit_generation_key(want, r->env_hard, &r->key) != key->mv_size ||
+                         memcmp(want, key->mv_data, key->mv_size)))
+        s = kfit_fail(&why, KFIT_E_FORMAT, "record: stored under the key of another");
+    return s == KFIT_OK ? s : name_key(key, s, &why, err);
 }
 
 enum kfit_status kfit_generation_each(struct kfit_generation *g, uint64_t env_hard,

@@ -1,13 +1,13 @@
 #include "lmdb_api.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "library.h"
 
 #define SONAME "liblmdb.so.0"
 
@@ -15,46 +15,19 @@ static struct kfit_lmdb api;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char problem[256]; /* empty: loaded */
 
-static void *open_library(void)
-{
-    Dl_info self;
-    const char *slash = dladdr(&once, &self) && self.dli_fname ? strrchr(self.dli_fname, '/') : NULL;
-    char beside[PATH_MAX];
-    void *lib = NULL;
-    if (slash && (size_t)(slash - self.dli_fname) < sizeof beside - sizeof "/" SONAME) {
-        snprintf(beside, sizeof beside, "%.*s/" SONAME, (int)(slash - self.dli_fname), self.dli_fname);
-        lib = dlopen(beside, RTLD_NOW | RTLD_LOCAL);
-    }
-    return lib ? lib : dlopen(SONAME, RTLD_NOW | RTLD_LOCAL);
-}
-
 static void load(void)
 {
-    static const struct {
-        const char *name;
-        size_t offset;
-    } symbols[] = {
+    static const char *const sonames[] = {SONAME, NULL};
+    static const struct kfit_library_symbol symbols[] = {
 #define KFIT_X(name) {"mdb_" #name, offsetof(struct kfit_lmdb, name)},
         KFIT_LMDB_SYMBOLS(KFIT_X)
 #undef KFIT_X
     };
-    void *lib = open_library();
-    if (!lib) {
-        const char *why = dlerror();
-        snprintf(problem, sizeof problem,
-                 "LMDB cannot be loaded: %.150s; install " SONAME " (Debian: liblmdb0)",
-                 why ? why : "unknown error");
-        return;
-    }
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        void *p = dlsym(lib, symbols[i].name);
-        memcpy((char *)&api + symbols[i].offset, &p, sizeof p);
-        if (!p) {
-            snprintf(problem, sizeof problem, SONAME " has no %s; install LMDB 0.9", symbols[i].name);
-            return;
-        }
-    }
+    static const struct kfit_library lmdb = {"LMDB", "liblmdb0", sonames, symbols,
+                                             sizeof symbols / sizeof *symbols};
     int major, minor;
+    if (!kfit_library_load(&lmdb, &api, problem, sizeof problem))
+        return;
     const char *text = api.version(&major, &minor, NULL);
     if (major != 0 || minor != 9) /* 1.0 has another file format and other structures */
         snprintf(problem, sizeof problem, SONAME " is %.100s; kfit needs LMDB 0.9", text);

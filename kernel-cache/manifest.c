@@ -28,19 +28,24 @@ bool kfit_scan_number(const char **p, const char *end, uint64_t max, uint64_t *o
     return true;
 }
 
-bool kfit_scan_digest(const char **p, const char *end, uint8_t out[32])
+bool kfit_scan_hex(const char **p, const char *end, uint8_t *out, size_t n)
 {
-    if (end - *p < 64)
+    if ((size_t)(end - *p) < 2 * n)
         return false;
-    for (unsigned i = 0; i < 64; i++) {
+    for (size_t i = 0; i < 2 * n; i++) {
         char c = (*p)[i];
         int v = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
         if (v < 0)
             return false;
         out[i / 2] = (uint8_t)(i % 2 ? out[i / 2] | v : v << 4);
     }
-    *p += 64;
+    *p += 2 * n;
     return true;
+}
+
+bool kfit_scan_digest(const char **p, const char *end, uint8_t out[32])
+{
+    return kfit_scan_hex(p, end, out, 32);
 }
 
 /* ---- current ---- */
@@ -81,7 +86,7 @@ enum kfit_status kfit_current_load(const struct kfit_dir *cache, uint64_t *numbe
 
 /* ---- manifest ---- */
 
-enum kind { NUMBER, DIGEST, TEXT };
+enum kind { NUMBER, BYTES, TEXT };
 
 struct field {
     const char *name;
@@ -102,14 +107,16 @@ static const struct field fields[] = {
     FIELD("kfit_generation", NUMBER, version),
     FIELD("number", NUMBER, m.number),
     FIELD("length", NUMBER, m.length),
-    FIELD("sha256", DIGEST, m.sha256),
+    FIELD("sha256", BYTES, m.sha256),
     FIELD("lmdb_format", NUMBER, lmdb_format),
     FIELD("records", NUMBER, m.records),
     FIELD("created_unix_s", NUMBER, created),
     FIELD("approver", TEXT, m.approver),
     FIELD("note", TEXT, m.note),
+    FIELD("signed_by", BYTES, m.signed_by),
+    FIELD("signature", BYTES, m.signature),
 };
-enum { FIELDS = sizeof fields / sizeof *fields };
+enum { FIELDS = sizeof fields / sizeof *fields, UNSIGNED_FIELDS = FIELDS - 2 };
 
 static char *put_text(char *p, const char *text, size_t size)
 {
@@ -126,7 +133,7 @@ size_t kfit_manifest_format(const struct kfit_manifest *m, char buf[KFIT_MANIFES
 {
     const struct doc d = {KFIT_MANIFEST_VERSION, KFIT_LMDB_FORMAT, (uint64_t)m->created_unix_s, *m};
     char *p = buf;
-    for (unsigned i = 0; i < FIELDS; i++) {
+    for (unsigned i = 0; i < (m->is_signed ? FIELDS : UNSIGNED_FIELDS); i++) {
         const struct field *f = &fields[i];
         const char *at = (const char *)&d + f->offset;
         uint64_t v;
@@ -137,14 +144,23 @@ size_t kfit_manifest_format(const struct kfit_manifest *m, char buf[KFIT_MANIFES
             continue;
         }
         *p++ = '"';
-        if (f->kind == DIGEST)
-            kfit_hex((const uint8_t *)at, 32, p), p += 64;
+        if (f->kind == BYTES)
+            kfit_hex((const uint8_t *)at, f->size, p), p += 2 * f->size;
         else
             p = put_text(p, at, f->size);
         *p++ = '"';
     }
     p += sprintf(p, "\n}\n");
     return (size_t)(p - buf);
+}
+
+size_t kfit_manifest_statement(const struct kfit_manifest *m, char buf[KFIT_STATEMENT_BYTES_MAX])
+{
+    static const char what[] = "kfit generation signature 1\n";
+    struct kfit_manifest bare = *m;
+    bare.is_signed = false;
+    memcpy(buf, what, sizeof what - 1);
+    return sizeof what - 1 + kfit_manifest_format(&bare, buf + sizeof what - 1);
 }
 
 struct scan {
@@ -194,8 +210,8 @@ static bool take_value(struct scan *s, const struct field *f, char *at)
     }
     if (f->kind == TEXT)
         return take_text(s, at, f->size);
-    if (f->kind == DIGEST)
-        return take(s, '"') && kfit_scan_digest(&s->p, s->end, (uint8_t *)at) && take(s, '"');
+    if (f->kind == BYTES)
+        return take(s, '"') && kfit_scan_hex(&s->p, s->end, (uint8_t *)at, f->size) && take(s, '"');
     skip_space(s);
     if (!kfit_scan_number(&s->p, s->end, NUMBER_MAX, &v))
         return false;
@@ -232,7 +248,8 @@ enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char 
     if (!ok || s.p != s.end)
         return kfit_fail(err, KFIT_E_FORMAT, "%s: byte %td is not what a manifest has there", path,
                          s.p - text);
-    for (unsigned i = 0; i < FIELDS; i++)
+    d.m.is_signed = seen >> UNSIGNED_FIELDS;
+    for (unsigned i = 0; i < (d.m.is_signed ? FIELDS : UNSIGNED_FIELDS); i++)
         if (!(seen & 1u << i))
             return kfit_fail(err, KFIT_E_FORMAT, "%s: \"%s\" is missing", path, fields[i].name);
     if (d.lmdb_format != KFIT_LMDB_FORMAT)

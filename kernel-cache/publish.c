@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "generation_key.h"
+#include "kfit/trust.h"
 #include "lmdb_api.h"
 #include "manifest.h"
 
@@ -186,12 +187,21 @@ static void copy_text(char *to, size_t size, const char *from)
     snprintf(to, size, "%s", from ? from : "");
 }
 
+static enum kfit_status write_manifest(const struct kfit_dir *gens, const struct kfit_manifest *m,
+                                       struct kfit_error *err)
+{
+    char name[32], text[KFIT_MANIFEST_BYTES_MAX];
+    size_t n = kfit_manifest_format(m, text);
+    snprintf(name, sizeof name, "%" PRIu64 ".json", m->number);
+    return kfit_dir_replace(gens, name, text, n, 0444, err);
+}
+
 /* Image and manifest into generations/. The manifest comes last: a number exists when it has one. */
 static enum kfit_status write_files(const struct kfit_dir *gens, int image,
                                     const struct kfit_publish_params *p, struct kfit_manifest *m,
                                     struct kfit_error *err)
 {
-    char name[32], text[KFIT_MANIFEST_BYTES_MAX];
+    char name[32];
     struct stat st;
     if (fstat(image, &st))
         return kfit_fail(err, KFIT_E_IO, "publish: %m");
@@ -211,11 +221,9 @@ static enum kfit_status write_files(const struct kfit_dir *gens, int image,
     snprintf(name, sizeof name, "%" PRIu64 ".mdb", m->number);
     enum kfit_status s = kfit_dir_replace(gens, name, bytes, m->length, 0444, err);
     munmap(bytes, m->length);
-    if (s != KFIT_OK)
-        return s;
-    size_t n = kfit_manifest_format(m, text);
-    snprintf(name, sizeof name, "%" PRIu64 ".json", m->number);
-    return kfit_dir_replace(gens, name, text, n, 0444, err);
+    if (s == KFIT_OK && p->sign)
+        s = kfit_manifest_sign(m, p->sign, err);
+    return s == KFIT_OK ? write_manifest(gens, m, err) : s;
 }
 
 struct tally {
@@ -232,11 +240,11 @@ static int count_good(void *ctx, const struct kfit_record *r, const char *proble
     return 0;
 }
 
-/* Reads generation `number` as a server will, then lets current name it. */
-static enum kfit_status verify_and_switch(const struct kfit_dir *cache, const char *dir, uint64_t number,
-                                          struct kfit_error *err)
+/* Reads generation `number` as a server will. */
+static enum kfit_status verify(const char *dir, uint64_t number, struct kfit_manifest *m,
+                               struct kfit_error *err)
 {
-    char which[32], text[KFIT_CURRENT_BYTES_MAX];
+    char which[32];
     struct kfit_generation *g;
     struct tally t = {0};
     snprintf(which, sizeof which, "%" PRIu64, number);
@@ -248,12 +256,23 @@ static enum kfit_status verify_and_switch(const struct kfit_dir *cache, const ch
                       "generation %" PRIu64 ": %" PRIu64 " good records, its manifest says %" PRIu64 "%s%s",
                       number, t.good, kfit_generation_manifest(g)->records, t.problem[0] ? "; " : "",
                       t.problem);
-    if (s == KFIT_OK) {
-        size_t n = kfit_current_format(number, kfit_generation_manifest(g)->sha256, text);
-        s = kfit_dir_replace(cache, "current", text, n, 0644, err);
-    }
+    if (s == KFIT_OK)
+        *m = *kfit_generation_manifest(g);
     kfit_generation_close(g);
     return s;
+}
+
+/* Only then lets current name it. */
+static enum kfit_status verify_and_switch(const struct kfit_dir *cache, const char *dir, uint64_t number,
+                                          struct kfit_error *err)
+{
+    char text[KFIT_CURRENT_BYTES_MAX];
+    struct kfit_manifest m;
+    enum kfit_status s = verify(dir, number, &m, err);
+    if (s != KFIT_OK)
+        return s;
+    size_t n = kfit_current_format(number, m.sha256, text);
+    return kfit_dir_replace(cache, "current", text, n, 0644, err);
 }
 
 /* Opens and locks what a publisher needs. */
@@ -319,6 +338,23 @@ enum kfit_status kfit_generation_make_current(const char *dir, uint64_t number, 
     enum kfit_status s = begin(dir, 0, &cache, &gens, &lock, err);
     if (s == KFIT_OK)
         s = verify_and_switch(&cache, dir, number, err);
+    end(&cache, &gens, lock);
+    return s;
+}
+
+enum kfit_status kfit_generation_sign(const char *dir, uint64_t number, const struct kfit_secret_key *key,
+                                      struct kfit_error *err)
+{
+    struct kfit_dir cache, gens;
+    struct kfit_manifest m;
+    int lock;
+    enum kfit_status s = begin(dir, 0, &cache, &gens, &lock, err);
+    if (s == KFIT_OK)
+        s = verify(dir, number, &m, err);
+    if (s == KFIT_OK)
+        s = kfit_manifest_sign(&m, key, err);
+    if (s == KFIT_OK)
+        s = write_manifest(&gens, &m, err);
     end(&cache, &gens, lock);
     return s;
 }

@@ -251,6 +251,8 @@ static void manifest_reads_what_it_wrote(void)
     CHECK(!memcmp(&m, &back, sizeof m));
 }
 
+#define ZEROS "0000000000000000000000000000000000000000000000000000000000000000"
+
 static void manifest_refuses_damage(void)
 {
     struct kfit_manifest m = manifest(), back;
@@ -281,7 +283,11 @@ static void manifest_refuses_damage(void)
         {"\"number\": 7", "\"number\": \"7\"", KFIT_E_FORMAT},
         {"\"sha256\": \"0", "\"sha256\": \"G", KFIT_E_FORMAT},
         {"\n}\n", "\n}\n}", KFIT_E_FORMAT},
-        {"\n}\n", ",\n  \"signature\": \"abc\", \"more\": 1\n}\n", KFIT_OK}, /* unknown: skipped */
+        {"\n}\n", ",\n  \"comment\": \"abc\", \"more\": 1\n}\n", KFIT_OK}, /* unknown: skipped */
+        {"\n}\n", ",\n  \"signature\": \"abc\"\n}\n", KFIT_E_FORMAT},
+        {"\n}\n", ",\n  \"signed_by\": \"" ZEROS "\"\n}\n", KFIT_E_FORMAT}, /* without the other */
+        {"\n}\n", ",\n  \"signature\": \"" ZEROS ZEROS "\"\n}\n", KFIT_E_FORMAT},
+        {"\n}\n", ",\n  \"signed_by\": \"" ZEROS "\", \"signature\": \"" ZEROS ZEROS "\"\n}\n", KFIT_OK},
     };
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         char *at = strstr(text, edits[i].from);

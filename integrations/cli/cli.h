@@ -40,7 +40,9 @@ int cli_explain(int argc, char **argv);
 int cli_report(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_demo(int argc, char **argv);
-extern const struct cli_command cli_trace_commands[], cli_cache_commands[];
+int cli_cache_verify(int argc, char **argv);
+int cli_cache_sign(int argc, char **argv);
+extern const struct cli_command cli_trace_commands[], cli_cache_commands[], cli_key_commands[];
 
 /* ---- options (options.c) ---- */
 

@@ -1,10 +1,8 @@
-/* kfit cache ls, show, verify. */
+/* kfit cache ls, show; the table of kfit cache. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "outcome.h"
-
-enum { GENERATIONS_MAX = 4096 };
+#include "signing.h"
 
 static cJSON *describe(const struct cli_outcome *o, const struct kfit_record *r)
 {
@@ -55,9 +53,10 @@ static int ls(int argc, char **argv)
         const struct kfit_manifest *m = kfit_generation_manifest(o.generation);
         char digest[65];
         kfit_hex(m->sha256, 32, digest);
-        printf("generation %llu, sha256 %s\n%llu records, %s, approved by %s%s%s\n",
+        printf("generation %llu, sha256 %s\n%llu records, %s, approved by %s%s%s\n%s\n",
                (unsigned long long)m->number, digest, (unsigned long long)m->records,
-               cli_when(m->created_unix_s), SAFE(m->approver), m->note[0] ? ": " : "", SAFE(m->note));
+               cli_when(m->created_unix_s), SAFE(m->approver), m->note[0] ? ": " : "", SAFE(m->note),
+               cli_signature(m));
     }
     if (!json)
         printf("%-8s %9s %9s  %-19s %8s  %-20s %s\n", "KIND", "BEFORE", "AFTER", "RATIO [95 %]", "IMAGE",
@@ -182,162 +181,10 @@ static int show(int argc, char **argv)
     return ok && found ? CLI_OK : CLI_FAILED;
 }
 
-/* ---- verify ---- */
-
-struct check {
-    cJSON *problems; /* NULL: as text */
-    const char *where;
-    size_t entries, bad;
-};
-
-static void problem(struct check *c, const char *what)
-{
-    c->bad++;
-    if (c->problems) {
-        cJSON *o = cJSON_CreateObject();
-        cJSON_AddStringToObject(o, "where", c->where);
-        cJSON_AddStringToObject(o, "problem", cli_str(what));
-        cJSON_AddItemToArray(c->problems, o);
-    } else {
-        printf("%s: %s\n", c->where, cli_str(what));
-    }
-}
-
-static int check_record(void *ctx, const struct kfit_record *r, const char *why)
-{
-    struct check *c = ctx;
-    c->entries++;
-    if (!r)
-        problem(c, why ? why : "a record does not decode");
-    return 0;
-}
-
-static void verify_generation(struct check *c, const char *dir, uint64_t number)
-{
-    char name[24], where[48];
-    struct kfit_generation *g;
-    struct kfit_error err = {0};
-    size_t before = c->entries;
-    snprintf(name, sizeof name, "%llu", (unsigned long long)number);
-    snprintf(where, sizeof where, "generation %s", name);
-    c->where = where;
-    enum kfit_status s = kfit_generation_open(dir, name, &g, &err);
-    if (s != KFIT_OK) {
-        problem(c, err.text[0] ? err.text : kfit_status_str(s));
-        return;
-    }
-    s = kfit_generation_each(g, 0, check_record, c, &err);
-    if (s != KFIT_OK)
-        problem(c, err.text[0] ? err.text : kfit_status_str(s));
-    else if (c->entries - before != kfit_generation_manifest(g)->records)
-        problem(c, "holds another number of records than its manifest says");
-    kfit_generation_close(g);
-}
-
-static int check_entry(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
-                       const char *why)
-{
-    struct check *c = ctx;
-    (void)key, (void)key_bytes, (void)value, (void)value_bytes;
-    c->entries++;
-    if (why)
-        problem(c, why);
-    return 0;
-}
-
-static int check_staged(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
-                        const char *why)
-{
-    struct kfit_record r;
-    struct kfit_error err = {0};
-    check_entry(ctx, key, key_bytes, value, value_bytes, why);
-    if (!why && kfit_record_decode(value, value_bytes, &r, &err) != KFIT_OK)
-        problem(ctx, err.text);
-    return 0;
-}
-
-static int check_receipt(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
-                         const char *why)
-{
-    struct kfit_receipt *r = cli_alloc(NULL, sizeof *r);
-    struct kfit_error err = {0};
-    check_entry(ctx, key, key_bytes, value, value_bytes, why);
-    if (!why && kfit_receipt_from_json(value, value_bytes, r, &err) != KFIT_OK)
-        problem(ctx, err.text);
-    free(r);
-    return 0;
-}
-
-static void verify_store(struct check *c, const char *dir)
-{
-    static const char *const names[] = {
-#define KFIT_X(name, str, text) "store, table " str,
-        KFIT_TABLE_LIST(KFIT_X)
-#undef KFIT_X
-    };
-    struct kfit_store *store;
-    struct kfit_error err = {0};
-    c->where = "store";
-    enum kfit_status s = kfit_store_open(dir, KFIT_STORE_READ, &store, &err);
-    if (s == KFIT_E_NOTFOUND)
-        return;
-    if (s != KFIT_OK) {
-        problem(c, err.text[0] ? err.text : kfit_status_str(s));
-        return;
-    }
-    for (unsigned t = 0; t < KFIT_TABLE_COUNT; t++) {
-        c->where = names[t];
-        s = kfit_store_each(store, t, NULL, 0,
-                            t == KFIT_TABLE_STAGED                              ? check_staged
-                            : t == KFIT_TABLE_RECEIPTS || t == KFIT_TABLE_EVALS ? check_receipt
-                                                                                : check_entry,
-                            c, &err);
-        if (s != KFIT_OK && s != KFIT_E_NOTFOUND)
-            problem(c, err.text[0] ? err.text : kfit_status_str(s));
-    }
-    kfit_store_close(store);
-}
-
-static int verify(int argc, char **argv)
-{
-    const char *cache = NULL;
-    bool json = false;
-    struct cli_list none = {0};
-    struct kfit_error err = {0};
-    char dir[4096];
-    uint64_t numbers[GENERATIONS_MAX], current;
-    struct check c = {0};
-    const struct cli_option options[] = {CLI_OPTION_CACHE(&cache), CLI_OPTION_JSON(&json), {0}};
-    cli_parse(argc, argv,
-              &(struct cli_usage){
-                  .args = "",
-                  .doc = "Reads every generation and the whole store, and explains each problem found.",
-                  .options = options},
-              &none);
-    cli_cache_dir(cache, dir, sizeof dir);
-    c.problems = json ? cJSON_CreateArray() : NULL;
-    size_t n = kfit_generation_list(dir, numbers, GENERATIONS_MAX);
-    for (size_t i = 0; i < n && i < GENERATIONS_MAX; i++)
-        verify_generation(&c, dir, numbers[i]);
-    c.where = "current";
-    enum kfit_status s = kfit_generation_current(dir, &current, (uint8_t[32]){0}, &err);
-    bool listed = false;
-    for (size_t i = 0; i < n && i < GENERATIONS_MAX; i++)
-        listed |= numbers[i] == current;
-    if (s != KFIT_OK && (s != KFIT_E_NOTFOUND || n))
-        problem(&c, err.text[0] ? err.text : kfit_status_str(s));
-    else if (s == KFIT_OK && !listed)
-        problem(&c, "names a generation that is not there; `kfit rollback N` makes another one current");
-    verify_store(&c, dir);
-    if (json)
-        cli_json_print(c.problems);
-    cli_say("%s: %zu generations, %zu entries read, %zu problems", cli_str(dir), n, c.entries, c.bad);
-    return c.bad ? CLI_FAILED : CLI_OK;
-}
-
 const struct cli_command cli_cache_commands[] = {
     {"ls", ls, NULL, "records of a generation, or of what was tuned"},
     {"show", show, NULL, "record and receipt of a key"},
-    {"verify", verify, NULL, "read everything, explain each problem"},
+    {"verify", cli_cache_verify, NULL, "read everything, explain each problem"},
+    {"sign", cli_cache_sign, NULL, "sign a generation"},
     {0},
 };

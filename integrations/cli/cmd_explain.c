@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "explain.h"
+#include "signing.h"
 
 enum { TEXT_BYTES = 4096 };
 
@@ -15,6 +16,7 @@ struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation,
     enum kfit_status s = kfit_dispatcher_create(
         &d,
         &(struct kfit_dispatcher_params){.mode = KFIT_MODE_DISPATCH,
+                                         .trust = cli_trust(),
                                          .cache_dir = cli_cache_dir(cache, dir, sizeof dir),
                                          .generation = generation,
                                          .env = env},

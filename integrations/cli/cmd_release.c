@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "outcome.h"
+#include "signing.h"
 
 static bool banned(struct kfit_store *s, const union kfit_key *key)
 {
@@ -208,7 +208,7 @@ static struct kfit_env *environments(const struct cli_outcome *o, size_t *count)
 
 int cli_approve(int argc, char **argv)
 {
-    const char *cache = NULL, *note = NULL;
+    const char *cache = NULL, *note = NULL, *keyfile = NULL;
     bool all = false;
     struct approval a = {0};
     struct cli_list keys = {0};
@@ -219,6 +219,7 @@ int cli_approve(int argc, char **argv)
         {"all", 'a', CLI_FLAG, &all, NULL, "everything that was found"},
         {"min-ratio", 'r', CLI_REAL, &a.min_ratio, "R", "only winners at least so many times as fast"},
         {"note", 'n', CLI_TEXT, &note, "TEXT", "why; kept in the manifest"},
+        CLI_OPTION_SIGN(&keyfile),
         {0},
     };
     cli_parse(argc, argv,
@@ -239,11 +240,14 @@ int cli_approve(int argc, char **argv)
         return CLI_FAILED;
 
     int rc = CLI_FAILED;
+    struct cli_signer signer;
     struct kfit_env *envs = NULL;
     size_t env_count;
     enum kfit_status s = KFIT_OK;
     a.o = &o;
-    if (o.published.bad)
+    if (!cli_signer_open(&signer, keyfile, o.dir,
+                         o.generation ? kfit_generation_manifest(o.generation) : NULL) ||
+        o.published.bad)
         goto out; /* said; a copy without them would lose them */
     for (size_t i = 0; all && i < o.staged.count && s == KFIT_OK; i++)
         s = take(&a, &o.staged.item[i], &err);
@@ -285,7 +289,8 @@ int cli_approve(int argc, char **argv)
                                                                   .envs = envs,
                                                                   .env_count = env_count,
                                                                   .approver = cli_user(),
-                                                                  .note = note},
+                                                                  .note = note,
+                                                                  .sign = cli_signer_key(&signer)},
                                     &number, &err);
     if (s != KFIT_OK) {
         cli_failed(o.dir, s, &err);
@@ -301,6 +306,7 @@ int cli_approve(int argc, char **argv)
             a.added, a.withdrawn, a.banned, a.below);
     rc = CLI_OK;
 out:
+    cli_signer_close(&signer);
     free(envs);
     free(wanted);
     cli_outcome_close(&o);

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "signing.h"
 
 static const char *const modes[] = {"record", "dispatch", "both", NULL};
 static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -207,7 +207,7 @@ int cli_run(int argc, char **argv)
     if (strcmp(mode, "record")) {
         struct kfit_generation *g;
         cache = cli_cache_dir(cache, cache_buf, sizeof cache_buf);
-        s = kfit_generation_open(cache, generation, &g, &err);
+        s = kfit_generation_open_trusted(cache, generation, cli_trust(), &g, &err);
         if (s == KFIT_OK)
             kfit_generation_close(g);
         else

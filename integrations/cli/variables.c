@@ -20,6 +20,11 @@ const struct cli_variable cli_variables[] = {
      "$XDG_CACHE_HOME, else ~/.cache/kfit; a program under the shim has no default."},
     {"KFIT_GENERATION", true, false,
      "Number or digest of the generation to load instead of the current one."},
+    {"KFIT_TRUST", true, true,
+     "Public keys (ed25519:..., separated by spaces) or the path of a file of them. Only a generation that "
+     "one of "
+     "them signed is loaded, and commands publish nothing else. Set but empty: none is. Unset: signed or "
+     "not."},
     {"KFIT_LABEL", true, false, "Name of the deployment, kept in the traces."},
     {"KFIT_BAN", true, false, "Keys that must not run, separated by spaces."},
     {"KFIT_LOG", true, false,

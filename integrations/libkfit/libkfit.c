@@ -28,6 +28,7 @@ struct kfit_open_params kfit_params_from_environment(void)
         .mode = variable("KFIT_MODE"),
         .cache_dir = variable("KFIT_CACHE"),
         .generation = variable("KFIT_GENERATION"),
+        .trust = secure_getenv("KFIT_TRUST"), /* an empty one trusts nobody */
         .bans = variable("KFIT_BAN"),
         .trace_dir = variable("KFIT_TRACE"),
         .label = variable("KFIT_LABEL"),
@@ -109,6 +110,7 @@ int kfit_open(struct kfit **out, const struct kfit_open_params *params, char *me
             .mode = (enum kfit_mode)mode,
             .cache_dir = params->cache_dir,
             .generation = params->generation,
+            .trust = params->trust,
             .bans = params->bans,
             .trace_dir = dir[0] ? dir : NULL,
             .label = params->label,

@@ -26,6 +26,7 @@ struct kfit_dispatcher_params {
     enum kfit_mode mode;
     const char *cache_dir;  /* NULL: dispatch nothing */
     const char *generation; /* as kfit_generation_open; NULL: current */
+    const char *trust;      /* as kfit_generation_open_trusted; NULL: signed or not */
     const char *bans;       /* key texts separated by spaces or newlines; may be NULL */
     const char *trace_dir;  /* NULL: memory-only trace */
     const char *label;

@@ -30,6 +30,8 @@ struct kfit_manifest {
     int64_t created_unix_s;
     char approver[64];
     char note[128];
+    bool is_signed; /* the two below are there; whether they are right and wanted: kfit/trust.h */
+    uint8_t signed_by[32], signature[64];
 };
 
 /* Opens what `which` names in cache directory dir: NULL or "" = current, decimal = a number, 64 hex digits =
@@ -38,6 +40,11 @@ struct kfit_manifest {
  * Thread-safety: one thread per object. */
 enum kfit_status kfit_generation_open(const char *dir, const char *which, struct kfit_generation **out,
                                       struct kfit_error *err);
+/* The same, but only if its signature is by one of the keys in trust, which is read as KFIT_TRUST is
+ * (kfit/trust.h); NULL: signed or not. KFIT_E_TRUST: it is not, or that cannot be told; nothing of the
+ * generation but its manifest has been looked at. */
+enum kfit_status kfit_generation_open_trusted(const char *dir, const char *which, const char *trust,
+                                              struct kfit_generation **out, struct kfit_error *err);
 void kfit_generation_close(struct kfit_generation *g);
 
 const struct kfit_manifest *kfit_generation_manifest(const struct kfit_generation *g);
@@ -60,7 +67,8 @@ struct kfit_publish_params {
     size_t count;
     const struct kfit_env *envs; /* texts for every hash used by the records */
     size_t env_count;
-    const char *approver, *note; /* may be NULL */
+    const char *approver, *note;        /* may be NULL */
+    const struct kfit_secret_key *sign; /* kfit/trust.h; NULL: not signed */
 };
 
 /* Writes generation number max + 1 and its manifest, fsyncs, then makes it current, all by rename: a reader

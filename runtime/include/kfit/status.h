@@ -38,7 +38,8 @@ extern "C" {
     X(E_REFUSED, "refused by the judge")                                                                     \
     X(E_TIMEOUT, "took too long")                                                                            \
     X(E_CRASH, "child process crashed")                                                                      \
-    X(E_INTERRUPTED, "interrupted")
+    X(E_INTERRUPTED, "interrupted")                                                                          \
+    X(E_TRUST, "not signed by a trusted key")
 
 enum kfit_status {
 #define KFIT_X(name, text) KFIT_##name,

@@ -44,7 +44,8 @@ struct kfit_open_params {
     const char *mode;
     const char *cache_dir;  /* where generations are published */
     const char *generation; /* number or 64 hex digits; NULL: the current one */
-    const char *bans;       /* keys that must not run, separated by blanks or newlines */
+    const char *trust; /* public keys, or a file of them, one of which must have signed it; NULL: no matter */
+    const char *bans;  /* keys that must not run, separated by blanks or newlines */
     /* NULL: $KFIT_TRACE, $XDG_RUNTIME_DIR/kfit or /dev/shm/kfit-<uid>; it is used also when only dispatching:
      * `kfit off` acts through the trace. "" or one that cannot be used: counts in memory only */
     const char *trace_dir;
@@ -56,7 +57,7 @@ struct kfit_open_params {
     int blas_threads;        /* if it is not an OpenBLAS, which is asked; 0: unknown */
 };
 
-/* KFIT_MODE, KFIT_CACHE, KFIT_GENERATION, KFIT_BAN, KFIT_TRACE, KFIT_LABEL (none in a setuid program). The
+/* KFIT_MODE, KFIT_CACHE, KFIT_GENERATION, KFIT_TRUST, KFIT_BAN, KFIT_TRACE, KFIT_LABEL (none in a setuid program). The
  * texts are the environment's own. */
 KFIT_API struct kfit_open_params kfit_params_from_environment(void);
 
