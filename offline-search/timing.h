@@ -9,21 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kfit/interval.h"
 #include "kfit/receipt.h"
 
 #define KFIT_PAIRS_FIRST 30u
-#define KFIT_PAIRS_MAX   240u
+#define KFIT_PAIRS_MAX   KFIT_INTERVAL_MAX
 #define KFIT_PAIRS_ROUND 10u /* pairs in a round; every round must be ahead */
-
-struct kfit_interval {
-    double mid, lo, hi;
-};
-
-/* Median of n > 0 values; reorders them. */
-double kfit_median(double *values, size_t n);
-
-/* Median of n > 0 values (n <= KFIT_PAIRS_MAX) and its 95 % bootstrap interval. */
-struct kfit_interval kfit_median_interval(const double *values, size_t n, uint64_t seed);
 
 /* Where pairs come from: fills ns[0][i] (incumbent) and ns[1][i] (candidate, or the incumbent again when
  * against_itself) for n pairs. */
@@ -52,14 +43,5 @@ struct kfit_timing_decision {
 /* Errors: those of the source. */
 enum kfit_status kfit_timing_decide(const struct kfit_decision_params *params, struct kfit_timing_decision *d,
                                     struct kfit_error *err);
-
-/* splitmix64, the generator of everything random in the judge. */
-static inline uint64_t kfit_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 #endif

@@ -39,6 +39,7 @@ int cli_status(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_report(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
+int cli_ab(int argc, char **argv);
 int cli_demo(int argc, char **argv);
 int cli_cache_verify(int argc, char **argv);
 int cli_cache_sign(int argc, char **argv);
@@ -132,6 +133,8 @@ __attribute__((returns_nonnull)) void *cli_alloc(void *p, size_t bytes);
 
 /* Prints and frees. */
 int cli_json_print(cJSON *root);
+/* Writes it beside path, then renames, and frees: a reader sees the old file or the new one. */
+int cli_json_write(cJSON *root, const char *path);
 cJSON *cli_json_reasons(const uint64_t count[KFIT_TRACE_REASONS]); /* {"no_record": 12, ...}, non-zero only */
 
 /* ---- places (places.c) ---- */
@@ -152,6 +155,20 @@ bool cli_runtime_dir(unsigned i, char *buf, size_t size);
 /* A whole file of at most max bytes, malloc'ed, NUL beyond the end. */
 enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t *bytes,
                                struct kfit_error *err);
+
+/* ---- a program under the shim (launch.c) ---- */
+
+/* Where the shim is; false after a message if it is nowhere, or where LD_PRELOAD cannot name it. */
+bool cli_shim(char *path, size_t size);
+/* A fresh run-XXXXXX on tmpfs for the traces of one command, where `status` and the others look. The caller
+ * removes it. False: none to be had, err says why. */
+bool cli_work_dir(char *buf, size_t size, struct kfit_error *err);
+
+struct cli_served { /* values of KFIT_*; NULL: as it is in the environment */
+    const char *mode, *trace, *cache, *label, *generation;
+};
+/* In the child, before exec: sets up its environment. */
+void cli_under_shim(const char *shim, const struct cli_served *s);
 
 /* ---- traces (traces.c) ---- */
 

@@ -1,8 +1,6 @@
 /* kfit report: coverage, gain per key, and why the rest stays with the original. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "explain.h"
 #include "outcome.h"
@@ -32,27 +30,6 @@ static void near_misses(struct kfit_report *r, const struct cli_traces *ts, cons
         }
         kfit_dispatcher_destroy(d);
     }
-}
-
-/* Beside it, then renamed: a reader sees the old report or the new one. */
-static int write_json(cJSON *root, const char *path)
-{
-    char temp[4200];
-    char *text = root ? cJSON_Print(root) : NULL;
-    cJSON_Delete(root);
-    if (!text)
-        return cli_fail("out of memory for the report");
-    snprintf(temp, sizeof temp, "%s.%d", path, getpid());
-    FILE *f = fopen(temp, "wxe");
-    bool ok = f && fprintf(f, "%s\n", text) > 0;
-    if (f)
-        ok = !fclose(f) && ok;
-    cJSON_free(text);
-    if (ok && !rename(temp, path))
-        return CLI_OK;
-    int rc = cli_fail("%s: %s", cli_str(path), strerror(errno));
-    unlink(temp);
-    return rc;
 }
 
 int cli_report(int argc, char **argv)
@@ -97,7 +74,7 @@ int cli_report(int argc, char **argv)
         near_misses(&report, &ts, o.dir);
     int rc = CLI_OK;
     if (json.value)
-        rc = write_json(kfit_report_json(&report), json.value);
+        rc = cli_json_write(kfit_report_json(&report), json.value);
     if (json.given && !json.value)
         rc = cli_json_print(kfit_report_json(&report));
     else

@@ -23,39 +23,6 @@ static bool one_of(const char *word, const char *const *list)
     return *list;
 }
 
-/* A fresh directory on tmpfs; without one, the place where the traces go in the end. */
-static void make_work_dir(const char *dest, char *buf, size_t size)
-{
-    struct kfit_error err = {0};
-    char base[PATH_MAX];
-    for (unsigned i = 0; cli_runtime_dir(i, base, sizeof base); i++) {
-        if (cli_private_dir(base, &err) != KFIT_OK)
-            continue;
-        snprintf(buf, size, "%s/run-XXXXXX", base);
-        if (mkdtemp(buf))
-            return;
-        kfit_fail(&err, KFIT_E_IO, "%s: %s", buf, strerror(errno));
-    }
-    cli_say("recording in %s, no tmpfs to be had: %s", cli_str(dest), SAFE(err.text));
-    snprintf(buf, size, "%s", dest);
-}
-
-static void set_or_leave(const char *name, const char *value)
-{
-    if (value)
-        setenv(name, value, 1);
-}
-
-/* Prepended: what the user preloads stays, after us. */
-static void preload(const char *shim)
-{
-    const char *old = getenv("LD_PRELOAD") ?: "";
-    char *all = cli_alloc(NULL, strlen(shim) + strlen(old) + 2);
-    sprintf(all, "%s%s%s", shim, *old ? ":" : "", old);
-    setenv("LD_PRELOAD", all, 1);
-    free(all);
-}
-
 static int wait_forwarding(pid_t pid, const sigset_t *set)
 {
     for (;;) {
@@ -193,12 +160,8 @@ int cli_run(int argc, char **argv)
 
     struct kfit_error err = {0};
     char shim[PATH_MAX], dest[PATH_MAX], work[PATH_MAX + 16], cache_buf[PATH_MAX];
-    if (!cli_find_shim(shim, sizeof shim))
-        return cli_fail("libkfit_preload.so is not where this program belongs (../preload or " KFIT_LIBDIR
-                        "/kfit); build or install kfit completely");
-    if (strpbrk(shim, " :"))
-        return cli_fail("%s: LD_PRELOAD cannot hold a path with a space or a colon; move kfit",
-                        cli_str(shim));
+    if (!cli_shim(shim, sizeof shim))
+        return CLI_FAILED;
     enum kfit_status s = cli_make_dir(trace, &err);
     if (s != KFIT_OK)
         return cli_failed("--trace", s, &err);
@@ -214,7 +177,10 @@ int cli_run(int argc, char **argv)
             cli_say("%s: nothing will be replaced: %s", cli_str(cache),
                     err.text[0] ? SAFE(err.text) : kfit_status_str(s));
     }
-    make_work_dir(dest, work, sizeof work);
+    if (!cli_work_dir(work, sizeof work, &err)) {
+        cli_say("recording in %s, no tmpfs to be had: %s", cli_str(dest), SAFE(err.text));
+        snprintf(work, sizeof work, "%s", dest);
+    }
 
     sigset_t set, before;
     sigemptyset(&set);
@@ -229,12 +195,7 @@ int cli_run(int argc, char **argv)
         return cli_fail("fork: %s", strerror(errno));
     }
     if (!pid) {
-        preload(shim);
-        setenv("KFIT_MODE", mode, 1);
-        setenv("KFIT_TRACE", work, 1);
-        set_or_leave("KFIT_CACHE", cache);
-        set_or_leave("KFIT_LABEL", label);
-        set_or_leave("KFIT_GENERATION", generation);
+        cli_under_shim(shim, &(struct cli_served){mode, work, cache, label, generation});
         sigprocmask(SIG_SETMASK, &before, NULL);
         execvp(command.item[0], (char *const *)(uintptr_t)command.item);
         cli_say("%s: %s", cli_str(command.item[0]), strerror(errno));

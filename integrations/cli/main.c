@@ -18,6 +18,7 @@ static const struct cli_command commands[] = {
     {"cache", NULL, cli_cache_commands, "what a cache holds: ls, show, verify; signing it"},
     {"key", NULL, cli_key_commands, "keys that sign generations: new, show"},
     {"explain", cli_explain, NULL, "what would run for a key here, and why"},
+    {"ab", cli_ab, NULL, "measure what dispatch brings a program, end to end"},
     {"report", cli_report, NULL, "gain per key and share of time, as text or JSON"},
     {"doctor", cli_doctor, NULL, "what this machine offers, what is missing, what to do"},
     {"demo", cli_demo, NULL, "the whole loop on a real program, in minutes"},

@@ -149,6 +149,27 @@ int cli_json_print(cJSON *root)
     return CLI_OK;
 }
 
+/* Beside it, then renamed: a reader sees the old report or the new one. */
+int cli_json_write(cJSON *root, const char *path)
+{
+    char temp[4200];
+    char *text = root ? cJSON_Print(root) : NULL;
+    cJSON_Delete(root);
+    if (!text)
+        return cli_fail("out of memory for the JSON output");
+    snprintf(temp, sizeof temp, "%s.%d", path, getpid());
+    FILE *f = fopen(temp, "wxe");
+    bool ok = f && fprintf(f, "%s\n", text) > 0;
+    if (f)
+        ok = !fclose(f) && ok;
+    cJSON_free(text);
+    if (ok && !rename(temp, path))
+        return CLI_OK;
+    int rc = cli_fail("%s: %s", cli_str(path), strerror(errno));
+    unlink(temp);
+    return rc;
+}
+
 cJSON *cli_json_reasons(const uint64_t count[KFIT_TRACE_REASONS])
 {
     cJSON *o = cJSON_CreateObject();

@@ -23,6 +23,9 @@ EXIT_STATUS_COMMON = [
 ]
 
 EXIT_STATUS = {
+    "ab": [("0", "It was measured, whatever came of it."),
+           ("1", "Nothing is concluded: a run failed, nothing was dispatched, or the outputs differ and must not."),
+           ("2", "It was called the wrong way; nothing ran.")],
     "run": [("N", "That of the command; 128 + N if signal N ended it."),
             ("1", "kfit could not begin, for example because the shim is missing."),
             ("2", "kfit was called the wrong way; the command did not run."),
@@ -46,6 +49,7 @@ FILES = [
 
 # Variables that matter to a command though its options do not name them.
 VARIABLES = {
+    "ab": ["LD_PRELOAD"],
     "run": ["LD_PRELOAD"],
     "tune": ["KFIT_CC", "KFIT_NVRTC", "OPENBLAS_CORETYPE"],
     "eval": ["KFIT_CC", "KFIT_NVRTC", "OPENBLAS_CORETYPE"],
@@ -58,6 +62,7 @@ VARIABLES = {
 }
 
 SEE_ALSO = {
+    "ab": ["report", "run", "rollback"],
     "run": ["trace ls", "tune", "status", "off"],
     "tune": ["run", "eval", "review"],
     "eval": ["tune", "cache show"],
@@ -106,6 +111,10 @@ EXAMPLES = {
     "cache verify": [("Every generation and the store:", "kfit cache verify")],
     "explain": [("Why a key does or does not run a kernel of ours:", f"kfit explain {KEY}"),
                 ("The same for all keys of a trace:", "kfit explain traces")],
+    "ab": [("A batch program, in ten pairs of runs:", "kfit ab -- python3 batch.py"),
+           ("A server that prints its speed, switched every 10 seconds:",
+            "kfit ab --phases 10 --metric 'tokens/s: ([0-9.]+)' --out ab.json -- python3 server.py"),
+           ("How quiet the machine is:", "kfit ab --aa -- python3 batch.py")],
     "report": [("What it brings:", "kfit report traces"), ("As text, and as JSON in a file:", "kfit report --json=report.json traces")],
     "doctor": [("Before tuning, or when something is odd:", "kfit doctor")],
     "demo": [("In a directory of its own:", "kfit demo --dir demo")],
