@@ -26,8 +26,9 @@ static const struct {
 static const char *const flags[] = {
     "-std=gnu17", "-w", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
     "-ffreestanding", "-fno-builtin", "-fPIC", "-fno-plt", "-fno-jump-tables", "-fno-stack-protector",
-    "-fcf-protection=none", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fvisibility=hidden",
-    "-fno-common", "-fno-ident", "-nostdinc", "-mprefer-vector-width=512",
+    "-fno-stack-clash-protection", "-fcf-protection=none", "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables", "-fvisibility=hidden", "-fno-common", "-fno-ident", "-nostdinc",
+    "-mprefer-vector-width=512",
 };
 /* clang-format on */
 static const char gcc_flag[] =
