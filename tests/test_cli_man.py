@@ -139,17 +139,6 @@ class Variables(Case):
         tags = {lines[i + 1] for i, line in enumerate(lines) if line == ".TP"}
         self.assertEqual(tags, set(self.table()))
 
-    def test_doctor_names_what_is_not_read(self):
-        def check():
-            p = self.start(KFIT, "doctor", "--json", "--cache", self.cache)
-            return {c["check"]: c for c in json.loads(p.communicate(timeout=60)[0])}["environ"]
-
-        self.assertEqual((check()["level"], check()["text"]), ("ok", "no KFIT_ variable is set"))
-        self.env.update(KFIT_LABEL="x", KFIT_CAHCE="/tmp\033")
-        found = check()
-        self.assertEqual(found["level"], "warn")
-        self.assertEqual(set(found["text"].split(", ")), {"KFIT_LABEL", "KFIT_CAHCE (unknown)"})
-
 
 if __name__ == "__main__":
     main()

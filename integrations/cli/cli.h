@@ -160,8 +160,9 @@ enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t 
 
 /* Where the shim is; false after a message if it is nowhere, or where LD_PRELOAD cannot name it. */
 bool cli_shim(char *path, size_t size);
-/* A fresh run-XXXXXX on tmpfs for the traces of one command, where `status` and the others look. The caller
- * removes it. False: none to be had, err says why. */
+/* A fresh run-XXXXXX on tmpfs for the traces of one command, where `status` and the others look, locked as long as
+ * this process lives: doctor sees by that whose owner is gone. The caller removes it. False: none to be had, err
+ * says why. */
 bool cli_work_dir(char *buf, size_t size, struct kfit_error *err);
 
 struct cli_served { /* values of KFIT_*; NULL: as it is in the environment */

@@ -18,22 +18,14 @@
 #include <seccomp.h>
 
 #include "cli.h"
+#include "doctor.h"
 #include "kfit/compile.h"
 #include "kfit/device.h"
 #include "kfit/judge.h"
 
-enum level { FINE, WARN, FAIL };
 static const char *const level_names[] = {"ok", "warn", "fail"};
 
-struct line {
-    char text[600], advice[300]; /* what to do; "" if nothing */
-};
-
-struct doctor {
-    char cache[4096];
-};
-
-__attribute__((format(printf, 2, 3))) static void say(struct line *l, const char *fmt, ...)
+void doctor_say(struct line *l, const char *fmt, ...)
 {
     va_list ap;
     size_t n = strlen(l->text);
@@ -42,8 +34,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct line *l, const char
     va_end(ap);
 }
 
-__attribute__((format(printf, 3, 4))) static enum level bad(struct line *l, enum level level, const char *fmt,
-                                                            ...)
+enum level doctor_bad(struct line *l, enum level level, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -58,14 +49,14 @@ static enum level cpu(const struct doctor *d, struct line *l)
     struct kfit_error err = {0};
     (void)d;
     if (kfit_device_host.describe(&info, &err) != KFIT_OK) {
-        say(l, "%s", err.text);
-        return bad(l, FAIL, "the host device is not usable here");
+        doctor_say(l, "%s", err.text);
+        return doctor_bad(l, FAIL, "the host device is not usable here");
     }
-    say(l, "%s, %s, %u CPUs, caches %llu/%llu/%llu KiB", info.model, info.arch, info.units,
-        (unsigned long long)info.l1_bytes >> 10, (unsigned long long)info.l2_bytes >> 10,
-        (unsigned long long)info.llc_bytes >> 10);
+    doctor_say(l, "%s, %s, %u CPUs, caches %llu/%llu/%llu KiB", info.model, info.arch, info.units,
+               (unsigned long long)info.l1_bytes >> 10, (unsigned long long)info.l2_bytes >> 10,
+               (unsigned long long)info.llc_bytes >> 10);
     if (!strcmp(info.arch, "x86-64-v2"))
-        return bad(l, WARN, "no AVX2: kernels can be made, with little to gain");
+        return doctor_bad(l, WARN, "no AVX2: kernels can be made, with little to gain");
     return FINE;
 }
 
@@ -75,12 +66,12 @@ static enum level compiler(const struct doctor *d, struct line *l)
     struct kfit_error err = {0};
     (void)d;
     if (kfit_compiler_version(NULL, version, sizeof version, &err) != KFIT_OK) {
-        say(l, "%s", err.text);
-        return bad(
+        doctor_say(l, "%s", err.text);
+        return doctor_bad(
             l, FAIL,
             "install gcc (apt-get install gcc binutils libc6-dev), or set KFIT_CC; needed by tune and eval");
     }
-    say(l, "%s", version);
+    doctor_say(l, "%s", version);
     return FINE;
 }
 
@@ -94,7 +85,7 @@ static enum level isolation(const struct doctor *d, struct line *l)
     union kfit_key key;
     (void)d;
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    say(l, abi > 0 ? "Landlock ABI %ld" : "no Landlock", abi);
+    doctor_say(l, abi > 0 ? "Landlock ABI %ld" : "no Landlock", abi);
     enum kfit_status s = kfit_key_parse(
         "gemm/f32,f32,f32/acc=f32/m=4,n=64,k=64/nn/lda=64,ldb=64,ldc=64/alpha=1,beta=0/align=16", &key, &err);
     if (s == KFIT_OK)
@@ -107,17 +98,17 @@ static enum level isolation(const struct doctor *d, struct line *l)
                          &built, &err);
     enum level level = FINE;
     if (s == KFIT_OK || s == KFIT_E_REFUSED) {
-        say(l, "; the compiler runs in: %s", built.isolation);
+        doctor_say(l, "; the compiler runs in: %s", built.isolation);
         if (!strcmp(built.isolation, "none"))
-            level = bad(
+            level = doctor_bad(
                 l, WARN,
                 "a candidate could read files through the compiler, so eval refuses without --trusted; use "
                 "a kernel with Landlock (5.13)");
     } else {
-        say(l, "; a test compilation failed: %s", err.text[0] ? err.text : kfit_status_str(s));
-        level =
-            bad(l, FAIL,
-                "tune and eval will not work; see the compiler's line, or the container's seccomp profile");
+        doctor_say(l, "; a test compilation failed: %s", err.text[0] ? err.text : kfit_status_str(s));
+        level = doctor_bad(
+            l, FAIL,
+            "tune and eval will not work; see the compiler's line, or the container's seccomp profile");
     }
     kfit_built_finish(&built);
     kfit_candidate_destroy(c);
@@ -130,10 +121,11 @@ static enum level seccomp(const struct doctor *d, struct line *l)
     uint32_t action = SECCOMP_RET_KILL_PROCESS;
     (void)d;
     if (syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action)) {
-        say(l, "not available: %s", strerror(errno));
-        return bad(l, FAIL, "candidates cannot be run safely; the kernel or the container forbids seccomp");
+        doctor_say(l, "not available: %s", strerror(errno));
+        return doctor_bad(l, FAIL,
+                          "candidates cannot be run safely; the kernel or the container forbids seccomp");
     }
-    say(l, "available, libseccomp %u.%u.%u", v ? v->major : 0, v ? v->minor : 0, v ? v->micro : 0);
+    doctor_say(l, "available, libseccomp %u.%u.%u", v ? v->major : 0, v ? v->minor : 0, v ? v->micro : 0);
     return FINE;
 }
 
@@ -155,11 +147,11 @@ static enum level memfd(const struct doctor *d, struct line *l)
     if (fd >= 0)
         close(fd);
     if (got == 42) {
-        say(l, "code in a memfd can be mapped and run");
+        doctor_say(l, "code in a memfd can be mapped and run");
         return FINE;
     }
-    say(l, "code in a memfd cannot be run: %s", strerror(e));
-    return bad(
+    doctor_say(l, "code in a memfd cannot be run: %s", strerror(e));
+    return doctor_bad(
         l, FAIL,
         "nothing can be replaced here; look at sysctl vm.memfd_noexec, SELinux or the container's profile");
 }
@@ -177,14 +169,14 @@ static enum level lmdb(const struct doctor *d, struct line *l)
         handle = dlopen("liblmdb.so.0", RTLD_LAZY);
     void *version = handle ? dlsym(handle, "mdb_version") : NULL;
     if (!version) {
-        say(l, "not found");
-        return bad(l, FAIL, "apt-get install liblmdb0; without it nothing is dispatched or tuned");
+        doctor_say(l, "not found");
+        return doctor_bad(l, FAIL, "apt-get install liblmdb0; without it nothing is dispatched or tuned");
     }
     char *(*get)(int *, int *, int *);
     Dl_info where = {0};
     memcpy(&get, &version, sizeof get);
     dladdr(version, &where);
-    say(l, "%s, %s", get(NULL, NULL, NULL), where.dli_fname ? where.dli_fname : "?");
+    doctor_say(l, "%s, %s", get(NULL, NULL, NULL), where.dli_fname ? where.dli_fname : "?");
     return FINE;
 }
 
@@ -196,18 +188,19 @@ static enum level blas(const struct doctor *d, struct line *l)
     (void)d;
     enum kfit_status s = cli_generic_probe(NULL, &g, &err);
     if (s != KFIT_OK)
-        say(l, "%s", err.text);
+        doctor_say(l, "%s", err.text);
     else
-        say(l, "%s, %d threads, %s", g.config, g.threads, g.path);
+        doctor_say(l, "%s, %d threads, %s", g.config, g.threads, g.path);
     if (realpath("/etc/alternatives/libblas.so.3-x86_64-linux-gnu", real)) {
-        say(l, "; libblas.so.3 is %s", real);
+        doctor_say(l, "; libblas.so.3 is %s", real);
         if (strstr(real, "/blas/"))
-            return bad(l, WARN,
-                       "that is the slow reference BLAS, which Debian's numpy uses: apt-get install "
-                       "libopenblas0-pthread");
+            return doctor_bad(l, WARN,
+                              "that is the slow reference BLAS, which Debian's numpy uses: apt-get install "
+                              "libopenblas0-pthread");
     }
-    return s == KFIT_OK ? FINE
-                        : bad(l, WARN, "apt-get install libopenblas0-pthread, or use a Python with its own");
+    return s == KFIT_OK
+               ? FINE
+               : doctor_bad(l, WARN, "apt-get install libopenblas0-pthread, or use a Python with its own");
 }
 
 /* Which BLAS files numpy brings along or links, asked of the interpreter that is first in PATH. */
@@ -225,7 +218,7 @@ static enum level numpy(const struct doctor *d, struct line *l)
         pclose(f);
     }
     text[strcspn(text, "\n")] = '\0';
-    say(l, "%s", text[0] ? text : "python3 here has no numpy (only needed by the demo)");
+    doctor_say(l, "%s", text[0] ? text : "python3 here has no numpy (only needed by the demo)");
     return FINE;
 }
 
@@ -270,13 +263,13 @@ static enum level shim(const struct doctor *d, struct line *l)
     char path[PATH_MAX], list[256];
     (void)d;
     if (!cli_find_shim(path, sizeof path)) {
-        say(l, "libkfit_preload.so not found");
-        return bad(l, FAIL, "build or install kfit completely");
+        doctor_say(l, "libkfit_preload.so not found");
+        return doctor_bad(l, FAIL, "build or install kfit completely");
     }
     bool ok = needs(path, list, sizeof list);
-    say(l, "%s, needs %s", path, ok ? list : "?");
+    doctor_say(l, "%s, needs %s", path, ok ? list : "?");
     if (!ok || strcmp(list, "libc.so.6"))
-        return bad(
+        return doctor_bad(
             l, FAIL,
             "it must need libc.so.6 alone, or programs without its libraries will not start; build it again");
     return FINE;
@@ -287,10 +280,10 @@ static enum level runner(const struct doctor *d, struct line *l)
     char path[PATH_MAX];
     (void)d;
     if (!cli_find_runner(path, sizeof path)) {
-        say(l, "kfit-runner not found");
-        return bad(l, FAIL, "build or install kfit completely; needed by tune and eval");
+        doctor_say(l, "kfit-runner not found");
+        return doctor_bad(l, FAIL, "build or install kfit completely; needed by tune and eval");
     }
-    say(l, "%s", path);
+    doctor_say(l, "%s", path);
     return FINE;
 }
 
@@ -302,10 +295,10 @@ static enum level nvrtc(const struct doctor *d, struct line *l)
     struct kfit_error err = {0};
     (void)d;
     if (kfit_nvrtc_version(version, sizeof version, &err) != KFIT_OK) {
-        say(l, "%s", err.text);
-        return bad(l, WARN, "needed for --device=cuda only");
+        doctor_say(l, "%s", err.text);
+        return doctor_bad(l, WARN, "needed for --device=cuda only");
     }
-    say(l, "%s", version);
+    doctor_say(l, "%s", version);
     return FINE;
 }
 
@@ -315,10 +308,10 @@ static enum level cublas(const struct doctor *d, struct line *l)
     struct kfit_error err = {0};
     (void)d;
     if (cli_generic_cublas(NULL, &g, &err) != KFIT_OK) {
-        say(l, "%s", err.text);
-        return bad(l, WARN, "needed for --device=cuda only");
+        doctor_say(l, "%s", err.text);
+        return doctor_bad(l, WARN, "needed for --device=cuda only");
     }
-    say(l, "%s", g.path);
+    doctor_say(l, "%s", g.path);
     return FINE;
 }
 
@@ -327,10 +320,10 @@ static enum level runner_cuda(const struct doctor *d, struct line *l)
     char path[PATH_MAX];
     (void)d;
     if (!cli_find_runner_cuda(path, sizeof path)) {
-        say(l, "kfit-runner-cuda not found");
-        return bad(l, WARN, "build or install kfit completely; needed for --device=cuda only");
+        doctor_say(l, "kfit-runner-cuda not found");
+        return doctor_bad(l, WARN, "build or install kfit completely; needed for --device=cuda only");
     }
-    say(l, "%s", path);
+    doctor_say(l, "%s", path);
     return FINE;
 }
 
@@ -346,13 +339,13 @@ static enum level gpu(const struct doctor *d, struct line *l)
     enum kfit_status s =
         kfit_judge_cuda_env(cli_find_runner_cuda(path, sizeof path) ? path : NULL, &none, &env, &info, &err);
     if (s != KFIT_OK) {
-        say(l, "not here: %s", err.text[0] ? err.text : kfit_status_str(s));
-        return bad(l, WARN, "needed for --device=cuda only");
+        doctor_say(l, "not here: %s", err.text[0] ? err.text : kfit_status_str(s));
+        return doctor_bad(l, WARN, "needed for --device=cuda only");
     }
     kfit_env_get(env.soft, "driver", driver, sizeof driver);
-    say(l, "%s, %s, %u multiprocessors, L2 %llu MiB, memory %llu MiB, driver for %s", info.model, info.arch,
-        info.units, (unsigned long long)info.l2_bytes >> 20, (unsigned long long)info.memory_bytes >> 20,
-        driver);
+    doctor_say(l, "%s, %s, %u multiprocessors, L2 %llu MiB, memory %llu MiB, driver for %s", info.model,
+               info.arch, info.units, (unsigned long long)info.l2_bytes >> 20,
+               (unsigned long long)info.memory_bytes >> 20, driver);
     return FINE;
 }
 
@@ -366,15 +359,16 @@ static enum level trace_dir(const struct doctor *d, struct line *l)
         if (cli_private_dir(dir, &err) != KFIT_OK || statvfs(dir, &fs))
             continue;
         unsigned long long free_mib = (unsigned long long)fs.f_bavail * fs.f_frsize >> 20;
-        say(l, "%s, %llu MiB free", dir, free_mib);
+        doctor_say(l, "%s, %llu MiB free", dir, free_mib);
         if (free_mib < 64)
-            return bad(
+            return doctor_bad(
                 l, WARN,
                 "a process needs about 6 MiB; without room calls are counted in memory only, and lost");
         return FINE;
     }
-    say(l, "%s", err.text);
-    return bad(l, WARN, "traces will be written to a disk, which can delay calls; mount a tmpfs on /dev/shm");
+    doctor_say(l, "%s", err.text);
+    return doctor_bad(l, WARN,
+                      "traces will be written to a disk, which can delay calls; mount a tmpfs on /dev/shm");
 }
 
 static enum level cache_dir(const struct doctor *d, struct line *l)
@@ -383,24 +377,24 @@ static enum level cache_dir(const struct doctor *d, struct line *l)
     uint64_t number;
     struct kfit_error err = {0};
     if (lstat(d->cache, &st)) {
-        say(l, "%s: %s", d->cache, errno == ENOENT ? "not there yet; tune makes it" : strerror(errno));
-        return errno == ENOENT ? FINE : bad(l, FAIL, "name another with --cache or KFIT_CACHE");
+        doctor_say(l, "%s: %s", d->cache, errno == ENOENT ? "not there yet; tune makes it" : strerror(errno));
+        return errno == ENOENT ? FINE : doctor_bad(l, FAIL, "name another with --cache or KFIT_CACHE");
     }
-    say(l, "%s, uid %u, mode %04o", d->cache, st.st_uid, st.st_mode & 07777);
+    doctor_say(l, "%s, uid %u, mode %04o", d->cache, st.st_uid, st.st_mode & 07777);
     if ((st.st_uid != geteuid() && st.st_uid) || st.st_mode & 022)
-        return bad(l, FAIL,
-                   "it must belong to you or root and be closed to other writers: chown, chmod go-w");
+        return doctor_bad(l, FAIL,
+                          "it must belong to you or root and be closed to other writers: chown, chmod go-w");
     enum kfit_status s = kfit_generation_current(d->cache, &number, (uint8_t[32]){0}, &err);
     if (s == KFIT_OK)
-        say(l, ", generation %llu", (unsigned long long)number);
+        doctor_say(l, ", generation %llu", (unsigned long long)number);
     else if (s == KFIT_E_NOTFOUND)
-        say(l, ", nothing published");
+        doctor_say(l, ", nothing published");
     else
-        return bad(l, FAIL, "%.200s; see `kfit cache verify`", err.text);
+        return doctor_bad(l, FAIL, "%.200s; see `kfit cache verify`", err.text);
     char off[4200];
     snprintf(off, sizeof off, "%s/off", d->cache);
     if (!access(off, F_OK))
-        return bad(l, WARN, "kfit is switched off there; `kfit on` undoes it");
+        return doctor_bad(l, WARN, "kfit is switched off there; `kfit on` undoes it");
     return FINE;
 }
 
@@ -421,43 +415,20 @@ static void lock_of(const char *device, struct line *l)
         bool held = !fcntl(fd, F_GETLK, &who) && who.l_type != F_UNLCK;
         close(fd);
         if (held)
-            say(l, "%s is held by process %d: a tune or eval is running", path, who.l_pid);
+            doctor_say(l, "%s is held by process %d: a tune or eval is running", path, who.l_pid);
         else
-            say(l, "%s is free", path);
+            doctor_say(l, "%s is free", path);
         return;
     }
-    say(l, "%s: never taken here", device);
+    doctor_say(l, "%s: never taken here", device);
 }
 
 static enum level device_lock(const struct doctor *d, struct line *l)
 {
     (void)d;
     lock_of("host", l);
-    say(l, "; ");
+    doctor_say(l, "; ");
     lock_of("cuda", l);
-    return FINE;
-}
-
-/* A variable with a slip in its name is not read, and nobody says so. */
-static enum level environment(const struct doctor *d, struct line *l)
-{
-    unsigned unknown = 0;
-    (void)d;
-    for (char **e = environ; *e; e++) {
-        size_t n = strcspn(*e, "=");
-        const struct cli_variable *v = cli_variables;
-        if (strncmp(*e, "KFIT_", 5))
-            continue;
-        while (v->name && (strlen(v->name) != n || memcmp(v->name, *e, n)))
-            v++;
-        say(l, "%s%s", l->text[0] ? ", " : "", cli_safe(*e, n));
-        if (!v->name)
-            say(l, " (unknown)"), unknown++;
-    }
-    if (!l->text[0])
-        say(l, "no KFIT_ variable is set");
-    if (unknown)
-        return bad(l, WARN, "kfit reads no variable of that name; kfit(1) lists those that it reads");
     return FINE;
 }
 
@@ -465,30 +436,73 @@ static const struct {
     const char *name;
     enum level (*fn)(const struct doctor *, struct line *);
 } checks[] = {
-    {"cpu", cpu},          {"compiler", compiler},   {"isolation", isolation}, {"seccomp", seccomp},
-    {"memfd", memfd},      {"lmdb", lmdb},           {"blas", blas},           {"numpy", numpy},
-    {"shim", shim},        {"runner", runner},       {"traces", trace_dir},    {"cache", cache_dir},
-    {"lock", device_lock}, {"nvrtc", nvrtc},         {"cublas", cublas},       {"cudarun", runner_cuda},
-    {"gpu", gpu},          {"environ", environment},
+    {"cpu", cpu},
+    {"compiler", compiler},
+    {"isolation", isolation},
+    {"seccomp", seccomp},
+    {"memfd", memfd},
+    {"lmdb", lmdb},
+    {"blas", blas},
+    {"numpy", numpy},
+    {"shim", shim},
+    {"runner", runner},
+    {"traces", trace_dir},
+    {"cache", cache_dir},
+    {"lock", device_lock},
+    {"nvrtc", nvrtc},
+    {"cublas", cublas},
+    {"cudarun", runner_cuda},
+    {"gpu", gpu},
+    {"left", doctor_runs},
+    {"unfinished", doctor_unfinished},
+    {"environ", doctor_environment},
 };
+
+enum { CHECKS = sizeof checks / sizeof *checks };
+
+/* Whether the i-th is asked for. */
+static bool wanted(const struct cli_list *names, unsigned i)
+{
+    bool yes = !names->count;
+    for (size_t k = 0; k < names->count; k++)
+        yes |= !strcmp(names->item[k], checks[i].name);
+    return yes;
+}
+
+static bool known(const char *name)
+{
+    unsigned i = 0;
+    while (i < CHECKS && strcmp(name, checks[i].name))
+        i++;
+    return i < CHECKS;
+}
 
 int cli_doctor(int argc, char **argv)
 {
     const char *cache = NULL;
     bool json = false;
-    struct cli_list none = {0};
+    struct cli_list names = {0};
     struct doctor d;
     const struct cli_option options[] = {CLI_OPTION_CACHE(&cache), CLI_OPTION_JSON(&json), {0}};
     cli_parse(argc, argv,
-              &(struct cli_usage){.args = "",
-                                  .doc = "Checks what kfit needs here. Exit status 1 if anything fails.",
-                                  .options = options},
-              &none);
+              &(struct cli_usage){
+                  .args = "[CHECK...]",
+                  .doc = "Checks what kfit needs here, or only the named of its checks. Exit status 1 if "
+                         "anything fails.",
+                  .options = options,
+                  .max = CLI_ANY},
+              &names);
+    for (size_t i = 0; i < names.count; i++)
+        if (!known(names.item[i]))
+            return cli_usage_error(argv, "there is no check \"%s\"; without arguments all are shown",
+                                   cli_str(names.item[i]));
     cli_cache_dir(cache, d.cache, sizeof d.cache);
     cJSON *list = json ? cJSON_CreateArray() : NULL;
     int rc = CLI_OK;
-    for (unsigned i = 0; i < sizeof checks / sizeof *checks; i++) {
+    for (unsigned i = 0; i < CHECKS; i++) {
         struct line l = {0};
+        if (!wanted(&names, i))
+            continue;
         enum level level = checks[i].fn(&d, &l);
         if (level == FAIL)
             rc = CLI_FAILED;
@@ -500,9 +514,9 @@ int cli_doctor(int argc, char **argv)
             cJSON_AddStringToObject(o, "advice", SAFE(l.advice));
             cJSON_AddItemToArray(list, o);
         } else {
-            printf("%-4s %-9s %s\n", level_names[level], checks[i].name, SAFE(l.text));
+            printf("%-4s %-10s %s\n", level_names[level], checks[i].name, SAFE(l.text));
             if (l.advice[0])
-                printf("               %s\n", SAFE(l.advice));
+                printf("                %s\n", SAFE(l.advice));
         }
     }
     return json ? cli_json_print(list) | rc : rc;

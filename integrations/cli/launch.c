@@ -1,8 +1,10 @@
 /* A program under the shim: what `run` and `ab` tell it through its environment. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 
 #include "cli.h"
 
@@ -24,8 +26,12 @@ bool cli_work_dir(char *buf, size_t size, struct kfit_error *err)
         if (cli_private_dir(base, err) != KFIT_OK)
             continue;
         snprintf(buf, size, "%s/run-XXXXXX", base);
-        if (mkdtemp(buf))
+        if (mkdtemp(buf)) {
+            int fd = open(buf, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            if (fd >= 0)
+                flock(fd, LOCK_EX | LOCK_NB); /* closed, and free, when this process ends */
             return true;
+        }
         kfit_fail(err, KFIT_E_IO, "%s: %s", buf, strerror(errno));
     }
     return false;
