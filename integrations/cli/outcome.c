@@ -94,6 +94,7 @@ bool cli_outcome_report(const struct cli_outcome *o, const struct cli_traces *ts
         .staged = &o->staged,
         .store = o->store,
         .generation = o->generation ? kfit_generation_manifest(o->generation)->number : 0,
+        .extra = wanted ? &wanted->extra : NULL,
     };
     enum kfit_status s = kfit_report_make(&in, report, &err);
     return s == KFIT_OK || !cli_failed("report", s, &err);

@@ -25,10 +25,11 @@ void cli_outcome_close(struct cli_outcome *o);
  */
 const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *buf);
 
-/* Keys to report beside those of traces. */
+/* What to report beside what traces hold: keys, and more to weigh them by. */
 struct cli_wanted {
     struct kfit_report_want *item; /* the caller's to free */
     size_t count;
+    struct kfit_report_extra extra; /* borrows */
 };
 void cli_wanted_add(struct cli_wanted *w, const union kfit_key *key, uint64_t env_hard);
 

@@ -149,24 +149,40 @@ int cli_json_print(cJSON *root)
     return CLI_OK;
 }
 
-/* Beside it, then renamed: a reader sees the old report or the new one. */
-int cli_json_write(cJSON *root, const char *path)
+int cli_write(const char *path, int (*fill)(void *ctx, FILE *to), void *ctx)
 {
     char temp[4200];
+    snprintf(temp, sizeof temp, "%s.%d", path, getpid());
+    FILE *f = fopen(temp, "wxe");
+    if (!f)
+        return cli_fail("%s: %s", cli_str(temp), strerror(errno));
+    int rc = fill(ctx, f);
+    errno = 0;
+    bool ok = !fflush(f) && !ferror(f);
+    int why = errno ? errno : EIO;
+    ok = !fclose(f) && ok;
+    if (rc == CLI_OK && ok && !rename(temp, path))
+        return CLI_OK;
+    if (rc == CLI_OK)
+        rc = cli_fail("%s: %s", cli_str(path), strerror(ok ? errno : why));
+    unlink(temp);
+    return rc;
+}
+
+static int fill_line(void *ctx, FILE *to)
+{
+    fprintf(to, "%s\n", (const char *)ctx);
+    return CLI_OK;
+}
+
+int cli_json_write(cJSON *root, const char *path)
+{
     char *text = root ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     if (!text)
         return cli_fail("out of memory for the JSON output");
-    snprintf(temp, sizeof temp, "%s.%d", path, getpid());
-    FILE *f = fopen(temp, "wxe");
-    bool ok = f && fprintf(f, "%s\n", text) > 0;
-    if (f)
-        ok = !fclose(f) && ok;
+    int rc = cli_write(path, fill_line, text);
     cJSON_free(text);
-    if (ok && !rename(temp, path))
-        return CLI_OK;
-    int rc = cli_fail("%s: %s", cli_str(path), strerror(errno));
-    unlink(temp);
     return rc;
 }
 

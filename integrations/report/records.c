@@ -74,6 +74,21 @@ void kfit_records_finish(struct kfit_records *r)
     *r = (struct kfit_records){0};
 }
 
+void kfit_records_compare(const struct kfit_records *before, const struct kfit_records *now,
+                          void (*fn)(void *ctx, const struct kfit_record *before,
+                                     const struct kfit_record *now),
+                          void *ctx)
+{
+    for (size_t i = 0, j = 0; i < before->count || j < now->count;) {
+        const struct kfit_record *a = i < before->count ? &before->item[i] : NULL;
+        const struct kfit_record *b = j < now->count ? &now->item[j] : NULL;
+        int c = !a ? 1 : !b ? -1 : compare(a->env_hard, &a->key, b->env_hard, &b->key);
+        fn(ctx, c <= 0 ? a : NULL, c >= 0 ? b : NULL);
+        i += c <= 0;
+        j += c >= 0;
+    }
+}
+
 bool kfit_record_same(const struct kfit_record *a, const struct kfit_record *b)
 {
     return a->kind == b->kind && (a->kind == KFIT_RECORD_NEGATIVE ||

@@ -30,6 +30,12 @@ enum kfit_status kfit_records_put(struct kfit_records *r, const struct kfit_reco
 /* Removes one that find returned. */
 void kfit_records_remove(struct kfit_records *r, struct kfit_record *record);
 
+/* Calls fn for each key of either set, in key order, with its two records; one is NULL where a set has none. */
+void kfit_records_compare(const struct kfit_records *before, const struct kfit_records *now,
+                          void (*fn)(void *ctx, const struct kfit_record *before,
+                                     const struct kfit_record *now),
+                          void *ctx);
+
 /* Same winner (or both negative), so that publishing it again would change nothing. */
 bool kfit_record_same(const struct kfit_record *a, const struct kfit_record *b);
 /* The receipt behind a record; false if the store (may be NULL) has none that parses. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "kfit/op.h"
-#include "report.h"
+#include "page.h"
 
 /* A plain roofline, good enough to weigh unmeasured keys against each other: one core, one ns = 20 FLOPs or
  * 10 bytes, and the cost of a call. Scaled by the measured keys. */
@@ -86,28 +86,62 @@ static void add_judgement(struct kfit_report_key *k, struct kfit_store *store)
     free(r);
 }
 
-static struct kfit_report_key *row_for(struct kfit_report *r, size_t *room, uint64_t env,
-                                       const union kfit_key *key)
+/* Rows while they are collected: the index finds the row of a key among thousands. */
+struct rows {
+    struct kfit_report *r;
+    size_t room, slots; /* slots: a power of two, at least twice the rows */
+    uint32_t *slot;     /* number of the row + 1; 0: free */
+};
+
+static size_t slot_of(const struct rows *rows, uint64_t env, const union kfit_key *key)
 {
-    for (size_t i = 0; i < r->count; i++)
-        if (r->keys[i].env_hard == env && kfit_key_equal(&r->keys[i].key, key))
-            return &r->keys[i];
-    if (r->count == *room) {
-        size_t n = *room ? 2 * *room : 64;
-        struct kfit_report_key *keys = realloc(r->keys, n * sizeof *keys);
-        if (!keys)
-            return NULL;
-        r->keys = keys;
-        *room = n;
+    size_t at = (size_t)(kfit_key_hash(key) ^ env) & (rows->slots - 1);
+    for (uint32_t n; (n = rows->slot[at]); at = (at + 1) & (rows->slots - 1)) {
+        const struct kfit_report_key *k = &rows->r->keys[n - 1];
+        if (k->env_hard == env && kfit_key_equal(&k->key, key))
+            break;
     }
-    r->keys[r->count] = (struct kfit_report_key){.env_hard = env};
-    memcpy(&r->keys[r->count].key, key, key->h.len);
-    return &r->keys[r->count++];
+    return at;
 }
 
-static enum kfit_status add_trace(struct kfit_report *r, size_t *room, const struct kfit_trace *t,
-                                  struct kfit_error *err)
+static bool grow(struct rows *rows)
 {
+    size_t room = rows->room ? 2 * rows->room : 64;
+    struct kfit_report_key *keys = realloc(rows->r->keys, room * sizeof *keys);
+    if (keys)
+        rows->r->keys = keys;
+    uint32_t *slot = calloc(4 * room, sizeof *slot);
+    if (!keys || !slot) {
+        free(slot);
+        return false;
+    }
+    free(rows->slot);
+    rows->slot = slot;
+    rows->slots = 4 * room;
+    rows->room = room;
+    for (size_t i = 0; i < rows->r->count; i++)
+        rows->slot[slot_of(rows, keys[i].env_hard, &keys[i].key)] = (uint32_t)i + 1;
+    return true;
+}
+
+/* The row of a key, a new one if need be; NULL: out of memory. */
+static struct kfit_report_key *row_for(struct rows *rows, uint64_t env, const union kfit_key *key)
+{
+    struct kfit_report *r = rows->r;
+    if (r->count == rows->room && !grow(rows))
+        return NULL;
+    size_t at = slot_of(rows, env, key);
+    if (!rows->slot[at]) {
+        r->keys[r->count] = (struct kfit_report_key){.env_hard = env};
+        memcpy(&r->keys[r->count].key, key, key->h.len);
+        rows->slot[at] = (uint32_t)++r->count;
+    }
+    return &r->keys[rows->slot[at] - 1];
+}
+
+static enum kfit_status add_trace(struct rows *rows, const struct kfit_trace *t, struct kfit_error *err)
+{
+    struct kfit_report *r = rows->r;
     const struct kfit_trace_header *h = kfit_trace_header(t);
     uint64_t env = kfit_text_hash(h->env.hard);
     for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++) {
@@ -116,7 +150,7 @@ static enum kfit_status add_trace(struct kfit_report *r, size_t *room, const str
     }
     for (size_t i = 0; i < kfit_trace_count(t); i++) {
         const struct kfit_trace_slot *s = kfit_trace_at(t, i);
-        struct kfit_report_key *k = row_for(r, room, env, &s->key);
+        struct kfit_report_key *k = row_for(rows, env, &s->key);
         if (!k)
             return kfit_fail(err, KFIT_E_NOMEM, "report: out of memory");
         for (unsigned c = 0; c < KFIT_TRACE_REASONS; c++) {
@@ -159,23 +193,30 @@ static double calibrate(const struct kfit_report *r)
     return scale;
 }
 
-enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfit_report *out,
-                                  struct kfit_error *err)
+static void count_change(void *ctx, const struct kfit_record *before, const struct kfit_record *now)
 {
-    size_t room = 0;
+    struct kfit_report_changes *c = ctx;
+    ++*(!before ? &c->added : !now ? &c->removed : kfit_record_same(before, now) ? &c->same : &c->changed);
+}
+
+static enum kfit_status collect(const struct kfit_report_input *in, struct kfit_report *r,
+                                struct kfit_error *err)
+{
+    struct rows rows = {.r = r};
     enum kfit_status s = KFIT_OK;
-    struct kfit_report r = {.generation = in->generation};
     for (size_t i = 0; i < in->count && s == KFIT_OK; i++)
-        s = add_trace(&r, &room, in->traces[i], err);
+        s = add_trace(&rows, in->traces[i], err);
     for (size_t i = 0; i < in->wanted_count && s == KFIT_OK; i++)
-        if (!row_for(&r, &room, in->wanted[i].env_hard, &in->wanted[i].key))
+        if (!row_for(&rows, in->wanted[i].env_hard, &in->wanted[i].key))
             s = kfit_fail(err, KFIT_E_NOMEM, "report: out of memory");
-    if (s != KFIT_OK) {
-        kfit_report_finish(&r);
-        return s;
-    }
-    for (size_t i = 0; i < r.count; i++) {
-        struct kfit_report_key *k = &r.keys[i];
+    free(rows.slot);
+    return s;
+}
+
+static void judge_rows(const struct kfit_report_input *in, struct kfit_report *r)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        struct kfit_report_key *k = &r->keys[i];
         const struct kfit_record *p =
             in->published ? kfit_records_find(in->published, k->env_hard, &k->key) : NULL;
         const struct kfit_record *q =
@@ -184,11 +225,24 @@ enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfi
             add_result(k, q, p != NULL, in->store);
         else
             add_judgement(k, in->store);
-        r.any_measured |= k->measured;
-        r.promoted += k->judged && k->verdict == KFIT_VERDICT_PROMOTED;
-        r.kept += k->judged && k->verdict != KFIT_VERDICT_PROMOTED;
-        r.untuned += !k->judged;
+        r->any_measured |= k->measured;
+        r->promoted += k->judged && k->verdict == KFIT_VERDICT_PROMOTED;
+        r->kept += k->judged && k->verdict != KFIT_VERDICT_PROMOTED;
+        r->untuned += !k->judged;
     }
+}
+
+enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfit_report *out,
+                                  struct kfit_error *err)
+{
+    const struct kfit_report_extra none = {0}, *extra = in->extra ? in->extra : &none;
+    struct kfit_report r = {.generation = in->generation, .wall_s = extra->wall_s};
+    enum kfit_status s = collect(in, &r, err);
+    if (s != KFIT_OK) {
+        kfit_report_finish(&r);
+        return s;
+    }
+    judge_rows(in, &r);
     double scale = calibrate(&r), total = 0;
     for (size_t i = 0; i < r.count; i++) {
         struct kfit_report_key *k = &r.keys[i];
@@ -200,16 +254,20 @@ enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfi
     for (size_t i = 0; i < r.count; i++) {
         struct kfit_report_key *k = &r.keys[i];
         k->share = total > 0 ? k->share / total : 0;
-        if (k->judged && k->verdict == KFIT_VERDICT_PROMOTED) {
+        if (k->judged && k->verdict == KFIT_VERDICT_PROMOTED)
             r.share_replaceable += k->share;
-            if (k->before_ns > 0)
-                r.gain += k->share * (1 - k->after_ns / k->before_ns);
-        }
         if (k->calls)
             r.share_replaced += k->share * (double)k->count[KFIT_REASON_NONE] / (double)k->calls;
     }
     if (r.calls + r.unkeyed)
         r.share_known_ops = (double)r.calls / (double)(r.calls + r.unkeyed);
+    if (extra->ab)
+        r.ab = *extra->ab;
+    kfit_report_weigh(&r);
+    if (extra->previous && in->published) {
+        r.changes.previous = extra->previous_generation;
+        kfit_records_compare(extra->previous, in->published, count_change, &r.changes);
+    }
     if (r.count)
         qsort(r.keys, r.count, sizeof *r.keys, by_share);
     *out = r;

@@ -51,8 +51,50 @@ static cJSON *row(const struct kfit_report_key *k)
     return o;
 }
 
+static cJSON *program(const struct kfit_report *r)
+{
+    const struct kfit_report_gain *g = &r->program;
+    cJSON *o = cJSON_CreateObject();
+    number(o, "gain", g->gain, g->known);
+    number(o, "lo", g->lo, g->known);
+    number(o, "hi", g->hi, g->known);
+    cJSON_AddStringToObject(o, "basis", g->measured ? "measured" : "estimated");
+    cJSON_AddBoolToObject(o, "at_most", g->at_most);
+    cJSON_AddBoolToObject(o, "realised", g->realised);
+    return o;
+}
+
+/* As read, so that one file says it all. */
+static cJSON *measurement(const struct kfit_report_ab *ab)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "mode", ab->mode);
+    cJSON_AddNumberToObject(o, "pairs", ab->pairs);
+    number(o, "ratio", ab->ratio, true);
+    number(o, "lo", ab->lo, true);
+    number(o, "hi", ab->hi, true);
+    number(o, "off_s", ab->off_s, ab->off_s > 0);
+    number(o, "on_s", ab->on_s, ab->on_s > 0);
+    number(o, "predicted", ab->predicted, ab->predicted > 0);
+    number(o, "spread", ab->spread, ab->spread >= 0);
+    number(o, "generation", (double)ab->generation, ab->generation > 0);
+    return o;
+}
+
+static cJSON *changes(const struct kfit_report_changes *c)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddNumberToObject(o, "previous", (double)c->previous);
+    cJSON_AddNumberToObject(o, "added", (double)c->added);
+    cJSON_AddNumberToObject(o, "removed", (double)c->removed);
+    cJSON_AddNumberToObject(o, "changed", (double)c->changed);
+    cJSON_AddNumberToObject(o, "same", (double)c->same);
+    return o;
+}
+
 cJSON *kfit_report_json(const struct kfit_report *r)
 {
+    char headline[512];
     cJSON *o = cJSON_CreateObject(), *coverage = cJSON_CreateObject(), *keys = cJSON_CreateArray();
     cJSON_AddNumberToObject(o, "version", KFIT_REPORT_VERSION);
     if (r->generation)
@@ -69,7 +111,15 @@ cJSON *kfit_report_json(const struct kfit_report *r)
     number(coverage, "share_replaceable", r->share_replaceable, true);
     number(coverage, "share_replaced", r->share_replaced, true);
     number(coverage, "gain", r->gain, true);
+    number(coverage, "gain_lo", r->gain_lo, true);
+    number(coverage, "gain_hi", r->gain_hi, true);
     cJSON_AddItemToObject(coverage, "misses", reasons(r->miss));
+    cJSON_AddStringToObject(o, "headline", kfit_report_headline(r, headline, sizeof headline));
+    cJSON_AddItemToObject(o, "program", program(r));
+    if (r->ab.pairs)
+        cJSON_AddItemToObject(o, "ab", measurement(&r->ab));
+    if (r->changes.previous)
+        cJSON_AddItemToObject(o, "changes", changes(&r->changes));
     cJSON_AddItemToObject(o, "keys", keys);
     for (size_t i = 0; i < r->count; i++)
         cJSON_AddItemToArray(keys, row(&r->keys[i]));

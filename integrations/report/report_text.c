@@ -1,16 +1,20 @@
 /* The report for people: one sentence, the table, then what stays with the original and why. */
+#include <string.h>
+
 #include "report.h"
 
-static const char *ns(double v, char buf[24])
+const char *kfit_report_ns(double v, char buf[24])
 {
     if (!(v > 0))
-        return "-";
+        return strcpy(buf, "-");
     if (v < 1e3)
         snprintf(buf, 24, "%.0f ns", v);
     else if (v < 1e6)
         snprintf(buf, 24, v < 1e4 ? "%.2f us" : "%.1f us", v / 1e3);
+    else if (v < 1e9)
+        snprintf(buf, 24, v < 1e8 ? "%.2f ms" : "%.1f ms", v / 1e6);
     else
-        snprintf(buf, 24, "%.2f ms", v / 1e6);
+        snprintf(buf, 24, "%.2f s", v / 1e9);
     return buf;
 }
 
@@ -35,9 +39,9 @@ static void table(const struct kfit_report *r, FILE *to)
         estimates |= !k->measured;
         if (k->calls)
             snprintf(share, sizeof share, "%.1f%%", 100 * k->share);
-        fprintf(to, "%6s %10llu %9s %9s%s%9s ", share, (unsigned long long)k->calls, ns(k->before_ns, before),
-                ns(k->after_ns, after), k->measured || !(k->before_ns > 0) ? " " : "~",
-                ns(k->floor_ns, floor));
+        fprintf(to, "%6s %10llu %9s %9s%s%9s ", share, (unsigned long long)k->calls,
+                kfit_report_ns(k->before_ns, before), kfit_report_ns(k->after_ns, after),
+                k->measured || !(k->before_ns > 0) ? " " : "~", kfit_report_ns(k->floor_ns, floor));
         if (k->floor_ns > 0)
             fprintf(to, "%8.2f", k->after_ns / k->floor_ns);
         else
@@ -67,7 +71,8 @@ static void tables(const struct kfit_report *r, FILE *to)
             fprintf(to, "\nThe original is kept for\n");
         title = true;
         kfit_key_format(&k->key, key, sizeof key);
-        fprintf(to, "  %-14s %s\n", k->code[0] ? k->code : "-", key);
+        fprintf(to, "  %-14s %s\n      %s\n", k->code[0] ? k->code : "-", key,
+                kfit_report_code_words(k->code));
     }
 
     title = false;
@@ -96,26 +101,24 @@ static void tables(const struct kfit_report *r, FILE *to)
 
 void kfit_report_text(const struct kfit_report *r, FILE *to)
 {
-    if (!r->count) {
-        fprintf(to, "no call in known ops was recorded\n");
+    char line[512];
+    fprintf(to, "%s\n", kfit_report_headline(r, line, sizeof line));
+    if (kfit_report_basis(r, line, sizeof line)[0])
+        fprintf(to, "%s\n", line);
+    if (!r->count)
         return;
+    if (r->calls) {
+        if (r->generation)
+            fprintf(to, "generation %llu; ", (unsigned long long)r->generation);
+        fprintf(to,
+                "%zu keys: %zu promoted, %zu kept, %zu untuned; %llu calls, %.0f %% of them in known ops\n",
+                r->count, r->promoted, r->kept, r->untuned, (unsigned long long)(r->calls + r->unkeyed),
+                100 * r->share_known_ops);
     }
-    if (!r->calls) {
-        fprintf(to, "no call of these keys was recorded: results of %zu keys, without shares\n\n", r->count);
-        tables(r, to);
-        return;
-    }
-    fprintf(to,
-            "%.0f %% of the recorded time in known ops is in calls kfit can replace; %.0f %% was replaced; ",
-            100 * r->share_replaceable, 100 * r->share_replaced);
-    if (r->gain > 0)
-        fprintf(to, "estimated gain %.0f %%\n", 100 * r->gain);
-    else
-        fprintf(to, "no gain\n");
-    if (r->generation)
-        fprintf(to, "generation %llu; ", (unsigned long long)r->generation);
-    fprintf(to, "%zu keys: %zu promoted, %zu kept, %zu untuned; %llu calls, %.0f %% of them in known ops\n\n",
-            r->count, r->promoted, r->kept, r->untuned, (unsigned long long)(r->calls + r->unkeyed),
-            100 * r->share_known_ops);
+    const struct kfit_report_changes *c = &r->changes;
+    if (c->previous)
+        fprintf(to, "against generation %llu: %zu added, %zu removed, %zu changed, %zu as before\n",
+                (unsigned long long)c->previous, c->added, c->removed, c->changed, c->same);
+    fprintf(to, "\n");
     tables(r, to);
 }
