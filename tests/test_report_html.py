@@ -23,7 +23,8 @@ VOID = {"meta", "br", "input", "rect", "line", "circle"}  # the last three close
 # What markup, script, template, terminal and text encoding could make of a text.
 HOSTILE = [b"</script><script>document.title='owned'</script>", b"\"'><img src=x onerror=alert(1)>", b"<!--<script>", b"-->]]>",
            b"{{headline}}{{>js}}", b"\xe2\x80\xa8\xe2\x80\xa9", b"\xff\xfe\xc3(", b"\x01\x1b[31m\x7f\r\n\t", b"`${alert(1)}`\\u003c\\",
-           b"&lt;b&gt;&#60;i", b"javascript:alert(1)", b"</style><svg onload=alert(1)>", b"</template></title></textarea>x"]
+           b"&lt;b&gt;&#60;i", b"javascript:alert(1)", b"</style><svg onload=alert(1)>", b"</template></title></textarea>x",
+           b"</script x", b"</script/x", b"<!--<script /"]
 
 
 def ab(**changed):
@@ -200,6 +201,7 @@ class File(Paged):
                 self.assertEqual([page.tags[t] for t in ("script", "style", "template", "title", "meta")], [2, 1, 2, 1, 5])
                 self.assertLessEqual(set(page.attributes), set(plain.attributes))
                 self.assertEqual(page.part("script"), plain.part("script"))
+                self.assertNotRegex(page.part("script", "application/json"), "[<>&]")  # nothing that could end or open anything
                 strings, said = page.data()["strings"], page.text()
                 for text in texts:
                     self.assertTrue(shown(text)[:20].strip() in said, text)
