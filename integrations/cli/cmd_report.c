@@ -207,30 +207,6 @@ int cli_report(int argc, char **argv)
         return CLI_FAILED;
     if (!gather(&r, &where, cache, against, ab_path ? &ab : NULL))
         return CLI_FAILED;
-<<<<<<< HEAD
-    const struct kfit_records *sets[] = {&o.published, &o.staged};
-    for (unsigned s = 0; s < 2 && !where.count; s++)
-        for (size_t i = 0; i < sets[s]->count; i++)
-            cli_wanted_add(&wanted, &sets[s]->item[i].key, sets[s]->item[i].env_hard);
-    if (!ts.count && !wanted.count)
-        return cli_fail(
-            "no traces and no results; make some with `kfit run -- COMMAND` or `kfit tune --key KEY`");
-    if (!cli_outcome_report(&o, &ts, &wanted, &report))
-        return CLI_FAILED;
-    if (o.generation)
-        near_misses(&report, &ts, o.dir);
-    int rc = CLI_OK;
-    if (json.value)
-        rc = cli_json_write(kfit_report_json(&report), json.value);
-    if (json.given && !json.value)
-        rc = cli_json_print(kfit_report_json(&report));
-    else
-        kfit_report_text(&report, stdout);
-    kfit_report_finish(&report);
-    free(wanted.item);
-    cli_outcome_close(&o);
-    cli_traces_free(&ts);
-=======
     int rc = json.value ? cli_json_write(kfit_report_json(&r.report), json.value) : CLI_OK;
     if (rc == CLI_OK && html)
         rc = cli_write(html, write_page, &r);
@@ -241,6 +217,5 @@ int cli_report(int argc, char **argv)
         kfit_report_text(&r.report, stdout);
     }
     finish(&r);
->>>>>>> 64e1231 (report: one HTML page, the gain with its interval, measured or estimated)
     return rc;
 }
