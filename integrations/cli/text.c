@@ -155,7 +155,7 @@ int cli_write(const char *path, int (*fill)(void *ctx, FILE *to), void *ctx)
     snprintf(temp, sizeof temp, "%s.%d", path, getpid());
     FILE *f = fopen(temp, "wxe");
     if (!f)
-        return cli_fail("%s: %s", cli_str(temp), strerror(errno));
+        return cli_fail("%s: %s", cli_str(path), strerror(errno));
     int rc = fill(ctx, f);
     errno = 0;
     bool ok = !fflush(f) && !ferror(f);
