@@ -78,15 +78,16 @@ void evaluation_compiled(struct tuner *t, const struct kfit_built *built)
 }
 
 enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *built,
-                                  const struct kfit_record *incumbent, bool screen, struct kfit_receipt *r,
-                                  struct kfit_error *err)
+                                  const struct kfit_record *incumbent, enum evaluation_depth depth,
+                                  struct kfit_receipt *r, struct kfit_error *err)
 {
     double start = kfit_now_ns();
     struct kfit_judge_job job = {.key = &r->key,
                                  .image = built->image,
                                  .image_bytes = built->image_bytes,
                                  .plan = &built->plan,
-                                 .screen = screen};
+                                 .screen = depth != EVALUATION_FULL,
+                                 .cold = depth == EVALUATION_LEADER};
     if (incumbent && incumbent->kind == KFIT_RECORD_WINNER) {
         job.incumbent_image = incumbent->image;
         job.incumbent_bytes = incumbent->image_bytes;
@@ -177,7 +178,7 @@ static enum kfit_status finish_work(struct tuner *t, struct population *pop, str
         evaluation_compiled(t, &w->built);
         s = w->status;
         if (s == KFIT_OK)
-            s = evaluation_judge(t, &w->built, NULL, true, &w->receipt, err);
+            s = evaluation_judge(t, &w->built, NULL, EVALUATION_SCREEN, &w->receipt, err);
         else if (s == KFIT_E_REFUSED)
             s = KFIT_OK;
         else if (err)

@@ -41,10 +41,13 @@ enum kfit_status evaluation_compile(const struct tuner *t, const struct kfit_can
                                     struct kfit_receipt *r, struct kfit_built *built, struct kfit_error *err);
 void evaluation_compiled(struct tuner *t, const struct kfit_built *built);
 
+/* How far a judgement goes: to a first impression, to one with cold caches as well, through all gates. */
+enum evaluation_depth { EVALUATION_SCREEN, EVALUATION_LEADER, EVALUATION_FULL };
+
 /* The other gates, against the generic and (not NULL) the present winner. */
 enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *built,
-                                  const struct kfit_record *incumbent, bool screen, struct kfit_receipt *r,
-                                  struct kfit_error *err);
+                                  const struct kfit_record *incumbent, enum evaluation_depth depth,
+                                  struct kfit_receipt *r, struct kfit_error *err);
 
 /* Screens up to budget children of pop: a batch is compiled in parallel, then judged one by one; with overlap
  * the next batch compiles meanwhile. Ends early when time is up or nothing new can be made. seen

@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -5,17 +6,18 @@
 
 #include "fast.h"
 
-#define BATCH_NS     3e5 /* a batch is at least this long, so that the clock's own cost does not show */
-#define BRIEF_PAIRS  6u
+#define BATCH_NS    3e5 /* a batch is at least this long, so that the clock's own cost does not show */
+#define BRIEF_PAIRS 6u
 /* A dispatched call costs 11 to 40 ns, as caches and neighbours are; kernels of 100 ns differ by as much between
  * processes. */
 #define CALL_SPREAD_NS 20.0
-#define COLD_PAIRS   3u
-#define OUTER_PAIRS  3u /* pairs in a command that only the outer clock times */
-#define OUTER_ROUNDS 5u
-#define OUTER_TRIES  3u
-#define NOISY_TRIES  3u
-#define CLOCKS_APART 1.15 /* outer time of a command over the sum of what the runner says it took, at best   \
+#define OUTER_PAIRS    3u /* pairs in a command that only the outer clock times */
+#define OUTER_ROUNDS   5u
+#define OUTER_TRIES    3u
+#define NOISY_TRIES    3u
+#define BUSY           0.1 /* share of the time that threads of the generic may wait for processors */
+#define CLOCKS_APART                                                                                         \
+    1.15                  /* outer time of a command over the sum of what the runner says it took, at best   \
                            */
 #define OVERHEAD_NS  2e4  /* what a command costs the runner besides */
 #define RATIOS_APART 0.90 /* gain by the outer clock over gain by the inner one */
@@ -214,9 +216,12 @@ static enum kfit_status outer_ratio(struct bench *b, double call_ns, struct kfit
     return KFIT_OK;
 }
 
-static enum kfit_status cold(struct bench *b, double call_ns, struct kfit_timing *t, struct kfit_error *err)
+/* Every call finds its arguments where they were left longest ago. Against the generic, also where a present winner
+ * is to be beaten: a little slower than the one before, again and again, would be much slower. */
+static enum kfit_status cold(struct bench *b, const struct kfit_fast_params *p, double call_ns,
+                             struct kfit_timing *t, struct kfit_error *err)
 {
-    double x[COLD_PAIRS], y[COLD_PAIRS], ratio[COLD_PAIRS], *const ns[2] = {x, y};
+    struct kfit_timing_decision d;
     size_t set = 0;
     for (unsigned i = 0; i < KFIT_RUNNER_ARGS; i++)
         set += kfit_runner_slot_bytes(b->s->bytes[i]);
@@ -227,22 +232,27 @@ static enum kfit_status cold(struct bench *b, double call_ns, struct kfit_timing
     enum kfit_status st = fill(b, sets, err);
     if (st != KFIT_OK)
         return st;
-    /* as many calls as there are sets, or as take a while: the next batch goes on where this one ended */
-    unsigned reps = sets < 64 ? sets : 64;
-    b->reps[b->incumbent] = b->reps[KFIT_RUN_CANDIDATE] = reps;
+    /* the next batch goes on where this one ended */
+    uint32_t reps = b->reps[KFIT_RUN_CANDIDATE];
+    b->incumbent = p->generic;
+    b->reps[p->generic] = b->reps[KFIT_RUN_CANDIDATE] = reps < sets ? reps : sets;
     b->inputs = NULL;
-    st = time_pairs(b, b->incumbent, KFIT_RUN_CANDIDATE, COLD_PAIRS, ns, NULL, err);
+    const struct kfit_decision_params how = {.source = source,
+                                             .ctx = b,
+                                             .call_ns = call_ns,
+                                             .seed = b->random,
+                                             .pairs_first = p->brief ? BRIEF_PAIRS : 0,
+                                             .pairs_max = p->brief ? BRIEF_PAIRS : 0};
+    st = kfit_timing_not_slower(&how, &d, err);
     if (st != KFIT_OK)
         return st;
-    for (unsigned i = 0; i < COLD_PAIRS; i++)
-        ratio[i] = x[i] / (y[i] += call_ns);
-    struct kfit_interval in = kfit_median_interval(ratio, COLD_PAIRS, b->random);
-    t->n = COLD_PAIRS;
-    t->ratio = in.mid;
-    t->lo = in.lo;
-    t->hi = in.hi;
-    t->ns_incumbent = t->ns_generic = kfit_median(x, COLD_PAIRS);
-    t->ns_candidate = kfit_median(y, COLD_PAIRS);
+    *t = (struct kfit_timing){"cold",     "inner",        d.pairs,        d.ratio.mid,   d.ratio.lo,
+                              d.ratio.hi, d.ns_candidate, d.ns_incumbent, d.ns_incumbent};
+    if (!p->brief && d.code) {
+        b->code = d.code;
+        snprintf(b->at, sizeof b->at, "cold %.4f [%.4f, %.4f], at least %.2f", d.ratio.mid, d.ratio.lo,
+                 d.ratio.hi, d.threshold);
+    }
     return KFIT_OK;
 }
 
@@ -275,6 +285,16 @@ enum kfit_status kfit_fast_generic(struct kfit_session *s, const struct kfit_cas
     return st;
 }
 
+/* A generic of several threads is as slow as the one that waits longest for a processor, a candidate of one thread is
+ * not: on a busy machine it would win by what would not be there on a calm one. With more threads than processors they
+ * wait for each other, in the program too. */
+static bool own_processors(const struct kfit_session *s)
+{
+    cpu_set_t set;
+    return s->control->threads > 1 && !sched_getaffinity(0, sizeof set, &set) &&
+           s->control->threads <= (unsigned)CPU_COUNT(&set);
+}
+
 enum kfit_status kfit_fast(const struct kfit_fast_params *p, struct kfit_fast_result *r,
                            struct kfit_error *err)
 {
@@ -283,7 +303,7 @@ enum kfit_status kfit_fast(const struct kfit_fast_params *p, struct kfit_fast_re
     struct kfit_timing *warm = &r->timing[0], *outer = &r->timing[1];
     memset(r, 0, sizeof *r);
     enum kfit_status st = begin(&b, p->session, p->inputs, p->seed, err);
-    double ns_generic = 0;
+    double ns_generic = 0, busy = 0;
     b.incumbent = p->generic;
     if (st == KFIT_OK)
         st = calibrate(&b, p->generic, err);
@@ -309,9 +329,14 @@ enum kfit_status kfit_fast(const struct kfit_fast_params *p, struct kfit_fast_re
                                              .pairs_first = p->brief ? BRIEF_PAIRS : 0,
                                              .pairs_max = p->brief ? BRIEF_PAIRS : 0};
     for (unsigned tries = 0; tries < (p->brief ? 1 : NOISY_TRIES); tries++) {
+        double waited = kfit_session_waited_ns(p->session), begun = kfit_now_ns();
         st = kfit_timing_decide(&how, &d, err);
         if (st != KFIT_OK)
             goto out;
+        busy = (kfit_session_waited_ns(p->session) - waited) / (kfit_now_ns() - begun);
+        if (d.code == KFIT_CODE_NONE && b.incumbent == p->generic && own_processors(p->session) &&
+            busy > BUSY)
+            d.code = KFIT_CODE_TIMING_NOISE;
         if (d.code != KFIT_CODE_TIMING_NOISE) /* else something else was running: it may be gone */
             break;
     }
@@ -322,8 +347,15 @@ enum kfit_status kfit_fast(const struct kfit_fast_params *p, struct kfit_fast_re
     r->timings = 1;
     r->noise = d.noise;
     b.code = p->brief ? KFIT_CODE_NONE : d.code;
-    snprintf(b.at, sizeof b.at, "%.4f [%.4f, %.4f], threshold %.4f", d.ratio.mid, d.ratio.lo, d.ratio.hi,
-             d.threshold);
+    if (b.code == KFIT_CODE_TIMING_NOISE && d.ratio.lo > d.threshold)
+        snprintf(b.at, sizeof b.at, "other load kept its threads waiting %.2f of the time", busy);
+    else
+        snprintf(b.at, sizeof b.at, "%.4f [%.4f, %.4f], threshold %.4f", d.ratio.mid, d.ratio.lo, d.ratio.hi,
+                 d.threshold);
+    if (p->brief && p->cold) {
+        st = cold(&b, p, call_ns, &r->timing[1], err);
+        r->timings += st == KFIT_OK && r->timing[1].n;
+    }
     if (p->brief || b.code)
         goto out;
     b.at[0] = '\0';
@@ -345,7 +377,7 @@ enum kfit_status kfit_fast(const struct kfit_fast_params *p, struct kfit_fast_re
         goto out;
     }
     if (p->cold)
-        st = cold(&b, call_ns, &r->timing[2], err);
+        st = cold(&b, p, call_ns, &r->timing[2], err);
     if (st == KFIT_OK)
         r->timings = r->timing[2].n ? 3 : 2;
 out:

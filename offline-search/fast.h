@@ -12,11 +12,12 @@ struct kfit_fast_params {
     double call_ns, timer_step_ns;
     uint64_t seed;
     bool brief; /* a first impression: few pairs, no verdict */
-    bool cold;  /* also time with cold caches, for the record */
+    bool cold;  /* also time with cold caches; unless brief, it must not be slower there */
 };
 
 struct kfit_fast_result {
-    struct kfit_timing timing[3]; /* warm by the inner clock (decides), warm by the outer, cold */
+    struct kfit_timing
+        timing[3]; /* warm by the inner clock (decides), warm by the outer (not if brief), cold */
     unsigned timings;
     double noise;
     enum kfit_code code;

@@ -131,6 +131,7 @@ static enum kfit_verdict verdict_of(const struct kfit_receipt *r, enum kfit_code
     switch (code) {
     case KFIT_CODE_SLOW_TIE:
     case KFIT_CODE_SLOW_BEHIND:
+    case KFIT_CODE_SLOW_COLD:
     case KFIT_CODE_TIMING_NOISE:
         return KFIT_VERDICT_KEPT;
     case KFIT_CODE_REPEAT_FAILED: /* said by the gate: wrong, or only not faster again */

@@ -75,7 +75,7 @@ static enum kfit_status start(struct host *h, const struct kfit_judge_job *job, 
                                     .image = {job->image, job->incumbent_image},
                                     .image_bytes = {job->image_bytes, job->incumbent_bytes},
                                     .plan = {job->plan, job->incumbent_plan},
-                                    .cold_bytes = job->screen ? 0 : kfit_cold_bytes()};
+                                    .cold_bytes = job->screen && !job->cold ? 0 : kfit_cold_bytes()};
     enum kfit_status st = kfit_session_start(&h->session, &p, err);
     if (st == KFIT_OK)
         st = kfit_fast_generic(&h->session, &h->cases.cases[0], &h->generic, NULL, err);
@@ -156,12 +156,12 @@ static enum kfit_status time_it(struct judge_trial *t, const struct kfit_case *i
 
 static enum kfit_status gate_screen(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err)
 {
-    return time_it(t, &((struct host *)t->device)->cases.cases[0], true, false, g, err);
+    return time_it(t, &((struct host *)t->device)->cases.cases[0], true, t->job->cold, g, err);
 }
 
 static enum kfit_status gate_fast(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err)
 {
-    return time_it(t, &((struct host *)t->device)->cases.cases[0], false, false, g, err);
+    return time_it(t, &((struct host *)t->device)->cases.cases[0], false, true, g, err);
 }
 
 /* A winner once more: fresh process, fresh seeds; these numbers stay. */

@@ -1,3 +1,4 @@
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,6 +27,27 @@ double kfit_session_cpu_ns(const struct kfit_session *s)
         return -1;
     text[n] = '\0';
     return strtod(text, NULL);
+}
+
+double kfit_session_waited_ns(const struct kfit_session *s)
+{
+    char path[300], text[96], *end;
+    double sum = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)s->pid);
+    DIR *tasks = opendir(path);
+    for (struct dirent *e; tasks && (e = readdir(tasks));) {
+        snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", (int)s->pid, e->d_name);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+        if (fd >= 0)
+            close(fd);
+        text[n > 0 ? n : 0] = '\0';
+        strtod(text, &end);       /* on a processor */
+        sum += strtod(end, NULL); /* waiting for one */
+    }
+    if (tasks)
+        closedir(tasks);
+    return sum;
 }
 
 static size_t pages(size_t bytes)

@@ -68,5 +68,8 @@ size_t kfit_band_check(const uint8_t *region, size_t from, size_t to); /* first 
  * reach of the runner and deaf to whatever else runs here. The runner must be waiting for a command. Negative
  * if there is none. */
 double kfit_session_cpu_ns(const struct kfit_session *s);
+/* How long all threads of the runner together have been ready and had no processor; 0 where the kernel keeps no
+ * account. */
+double kfit_session_waited_ns(const struct kfit_session *s);
 
 #endif

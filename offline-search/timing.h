@@ -37,11 +37,17 @@ struct kfit_timing_decision {
     double threshold;
     double ns_incumbent, ns_candidate; /* medians; the candidate's with call_ns */
     unsigned pairs;
-    enum kfit_code code; /* NONE: accepted; slow:tie, slow:behind, timing:noise */
+    enum kfit_code code; /* NONE: accepted; slow:tie, slow:behind, slow:cold, timing:noise */
 };
 
 /* Errors: those of the source. */
 enum kfit_status kfit_timing_decide(const struct kfit_decision_params *params, struct kfit_timing_decision *d,
                                     struct kfit_error *err);
+
+/* Whether the candidate is not slower, to within KFIT_NOT_SLOWER: accepted if the interval's lower end is above
+ * it, slow:cold if it is not and the upper end is below 1, else timing:noise. No A/A run; noise is 0. */
+#define KFIT_NOT_SLOWER 0.97
+enum kfit_status kfit_timing_not_slower(const struct kfit_decision_params *params,
+                                        struct kfit_timing_decision *d, struct kfit_error *err);
 
 #endif

@@ -149,7 +149,7 @@ static int fittest(const struct population *pop, const bool *taken)
 
 /* Judges one of the population (compiled anew if its image is gone), whole or as a screening, into a receipt of its own. */
 static enum kfit_status judge_individual(struct tuner *t, struct population *pop, struct individual *in,
-                                         const struct kfit_record *incumbent, bool screen,
+                                         const struct kfit_record *incumbent, enum evaluation_depth depth,
                                          struct kfit_receipt *r, struct kfit_error *err)
 {
     const struct kfit_candidate *c = pop->candidates[in->candidate];
@@ -163,8 +163,18 @@ static enum kfit_status judge_individual(struct tuner *t, struct population *pop
         evaluation_compiled(t, &in->built);
     }
     if (s == KFIT_OK)
-        s = evaluation_judge(t, &in->built, incumbent, screen, r, err);
+        s = evaluation_judge(t, &in->built, incumbent, depth, r, err);
     return s == KFIT_E_REFUSED ? KFIT_OK : s;
+}
+
+/* Warm decides who is best; what is behind with cold caches would not be promoted, however far ahead it is warm. */
+static double leader_fitness(const struct kfit_receipt *r)
+{
+    double fitness = r->timing_count ? r->timings[0].ratio : 0;
+    for (unsigned i = 1; i < r->timing_count; i++)
+        if (!strcmp(r->timings[i].mode, "cold") && r->timings[i].ratio < 1 && r->timings[i].ratio < fitness)
+            fitness = r->timings[i].ratio;
+    return fitness;
 }
 
 /* The best of many first impressions is mostly the luckiest: the leaders are timed again, the lower
@@ -179,9 +189,8 @@ static enum kfit_status time_leaders_again(struct tuner *t, struct population *p
             break;
         struct kfit_receipt r;
         taken[i] = true;
-        s = judge_individual(t, pop, &pop->all[i], NULL, true, &r, err);
-        double again =
-            s == KFIT_OK && r.verdict != KFIT_VERDICT_REFUSED && r.timing_count ? r.timings[0].ratio : 0;
+        s = judge_individual(t, pop, &pop->all[i], NULL, EVALUATION_LEADER, &r, err);
+        double again = s == KFIT_OK && r.verdict != KFIT_VERDICT_REFUSED ? leader_fitness(&r) : 0;
         if (again < pop->all[i].fitness)
             pop->all[i].fitness = again;
     }
@@ -206,7 +215,7 @@ static enum kfit_status finals(struct tuner *t, struct population *pop, const st
             break;
         struct kfit_receipt r;
         judged[i] = true;
-        s = judge_individual(t, pop, &pop->all[i], incumbent, false, &r, err);
+        s = judge_individual(t, pop, &pop->all[i], incumbent, EVALUATION_FULL, &r, err);
         if (s == KFIT_OK)
             s = archive_note(t->p, &r, err);
         if (s != KFIT_OK)
@@ -279,7 +288,8 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
         bool won = winner >= 0, keeps = staged && incumbent.kind == KFIT_RECORD_WINNER;
         /* "Keep the generic" is a finding only where timing said so; noise, or a winner that did not repeat,
          * is none, and the next campaign tries again. A present winner stays unless it was beaten. */
-        bool finding = won || outcome.code == KFIT_CODE_SLOW_TIE || outcome.code == KFIT_CODE_SLOW_BEHIND;
+        bool finding = won || outcome.code == KFIT_CODE_SLOW_TIE || outcome.code == KFIT_CODE_SLOW_BEHIND ||
+                       outcome.code == KFIT_CODE_SLOW_COLD;
         if (won || (finding && !keeps)) {
             const struct individual *in = won ? &pop.all[winner] : NULL;
             size_t bytes = 0;
@@ -341,7 +351,7 @@ enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kf
     s = evaluation_compile(&t, c, key, choice, receipt, &built, err);
     if (s == KFIT_OK) {
         bool staged = params->store && archive_staged(params, key, &incumbent, &incumbent_bytes);
-        s = evaluation_judge(&t, &built, staged ? &incumbent : NULL, false, receipt, err);
+        s = evaluation_judge(&t, &built, staged ? &incumbent : NULL, EVALUATION_FULL, receipt, err);
     } else if (s == KFIT_E_REFUSED) {
         s = KFIT_OK;
     }

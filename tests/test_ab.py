@@ -46,13 +46,14 @@ class Runs(Ab):
         program = self.sh("echo tokens/s: 200", "echo tokens/s: 100")
         r = self.result("-n", 6, "--metric", "tokens/s: ([0-9]+)", "-o", file, "--seed", 7, *program)
         self.assertEqual((r["ratio"], r["lo"], r["hi"]), (2, 2, 2))
-        self.assertEqual(set(r), FIELDS | {"metric", "output"})
+        self.assertEqual(set(r), FIELDS | {"metrics", "output"})
         self.assertEqual(r, json.loads(file.read_text()))
         self.assertEqual((r["version"], r["mode"], r["pairs"], r["complete"], r["verdict"]), (1, "runs", 6, True, "gain"))
         self.assertEqual((r["generation"], r["seed"], r["output"], r["spread"]), (1, 7, "same", 0))
         self.assertEqual((r["calls"], r["replaced"]), (1000, 900))
         self.assertEqual(r["command"], program[1:3] + [program[3].replace("\n", "\\x0a")])
-        self.assertEqual(r["metric"], {"regex": "tokens/s: ([0-9]+)", "better": "higher", "off": 100, "on": 200})
+        self.assertEqual(r["metrics"], [{"regex": "tokens/s: ([0-9]+)", "better": "higher", "off": 100, "on": 200,
+                                         "verdict": "gain", "ratio": 2, "lo": 2, "hi": 2}])
         self.assertAlmostEqual(r["saved_s"], 900 * 600e-9)
         self.assertAlmostEqual(r["predicted"], r["off_s"] / (r["off_s"] - r["saved_s"]))
         self.assertEqual(self.left(), [])
@@ -74,13 +75,25 @@ class Runs(Ab):
 
     def test_several_numbers_count_by_their_median(self):
         r = self.result("-n", 1, "--metric", "x=([0-9.]+)", *self.sh("echo x=9; echo x=40; echo x=8", "echo x=3"))
-        self.assertEqual(r["metric"]["on"], 9)
+        self.assertEqual(r["metrics"][0]["on"], 9)
+
+    def test_several_metrics_of_the_same_runs(self):
+        args = ["-n", 6, "--metric", "^a=(.*)", "--metric", "^b=(.*)",
+                *self.sh("echo a=8; echo b=3; echo c", "echo a=4; echo b=6; echo c")]
+        r = self.result(*args)
+        self.assertEqual([(m["ratio"], m["verdict"]) for m in r["metrics"]], [(2, "gain"), (0.5, "slower")])
+        self.assertEqual((r["ratio"], r["output"]), (2, "same"))
+        self.assertIn("0.500x [0.500, 0.500] slower   6 without, 3 with: ^b=(.*)", self.ab(*args)[0])
+        _, err = self.ab(*args[:6], "--metric", "^d=(.*)", *args[6:], rc=1)
+        self.assertIn('matches "^d=(.*)"; it begins "c"', err)
+        _, err = self.ab(*["--metric=x"] * 9, "true", rc=2)
+        self.assertIn("--metric: at most 8", err)
 
     def test_the_time_of_a_run(self):
         r = self.result("-n", 3, *self.sh("true", "sleep 1"))
         self.assertGreater(r["off_s"], 1)
         self.assertGreater(r["ratio"], 1)
-        self.assertNotIn("metric", r)
+        self.assertNotIn("metrics", r)
         self.assertAlmostEqual(r["predicted"], r["off_s"] / (r["off_s"] - 900 * 600e-9))
 
     def test_without_may_mean_off(self):
@@ -296,7 +309,7 @@ class Phases(Ab):
     def test_the_metric_of_a_live_program(self):
         r = self.result("--phases", 0.1, "-n", 6, "--metric", "tokens/s: (.*)", *self.server())
         self.assertEqual((r["ratio"], r["lo"], r["hi"], r["mode"], r["verdict"]), (3, 3, 3, "phases", "gain"))
-        self.assertEqual(set(r), FIELDS | {"metric"})
+        self.assertEqual(set(r), FIELDS | {"metrics"})
         self.assertEqual((r["generation"], r["pairs"], r["complete"], r["mode_without"]), (1, 6, True, "switched off"))
         self.assertEqual(self.left(), [])
 

@@ -72,19 +72,30 @@ static struct kfit_built build(const char *path, const union kfit_key *key)
     return b;
 }
 
-static struct kfit_receipt run(struct kfit_judge *j, const char *key_text, const void *image, size_t bytes,
-                               const struct kfit_plan *plan, bool screen)
+static const struct kfit_timing *cold_of(const struct kfit_receipt *r)
+{
+    for (unsigned i = 0; i < r->timing_count; i++)
+        if (!strcmp(r->timings[i].mode, "cold"))
+            return &r->timings[i];
+    return NULL;
+}
+
+static struct kfit_receipt run_job(struct kfit_judge *j, const struct kfit_judge_job *job)
 {
     struct kfit_receipt r = {0};
     struct kfit_error err = {0};
-    union kfit_key key = key_of(key_text);
-    CHECK_OK(
-        kfit_judge_run(j,
-                       &(struct kfit_judge_job){
-                           .key = &key, .image = image, .image_bytes = bytes, .plan = plan, .screen = screen},
-                       &r, &err),
-        err);
+    CHECK_OK(kfit_judge_run(j, job, &r, &err), err);
+    const struct kfit_timing *cold = cold_of(&r);
+    CHECK(r.verdict != KFIT_VERDICT_PROMOTED || (cold && cold->n >= 30 && cold->lo > 0.97));
     return r;
+}
+
+static struct kfit_receipt run(struct kfit_judge *j, const char *key_text, const void *image, size_t bytes,
+                               const struct kfit_plan *plan, bool screen)
+{
+    union kfit_key key = key_of(key_text);
+    return run_job(j, &(struct kfit_judge_job){
+                          .key = &key, .image = image, .image_bytes = bytes, .plan = plan, .screen = screen});
 }
 
 static struct kfit_receipt run_file(struct kfit_judge *j, const char *key_text, const char *name, bool screen)
@@ -235,6 +246,28 @@ static void every_kind_of_key_is_judged(void)
     }
 }
 
+static void a_screening_is_cold_where_asked(void)
+{
+    union kfit_key key = key_of(small);
+    struct kfit_judge *j = judge();
+    struct kfit_built b = build(BAD_KERNELS "/host/good_plain.c", &key);
+    for (unsigned cold = 0; cold < 2; cold++) {
+        struct kfit_receipt r = run_job(j, &(struct kfit_judge_job){.key = &key,
+                                                                    .image = b.image,
+                                                                    .image_bytes = b.image_bytes,
+                                                                    .plan = &b.plan,
+                                                                    .screen = true,
+                                                                    .cold = cold});
+        CHECK_MSG(r.verdict == KFIT_VERDICT_KEPT && !r.code, "%s %s", kfit_code_str(r.code), r.detail);
+        CHECK_INT(r.timing_count, 1 + cold);
+        const struct kfit_timing *t = cold_of(&r);
+        CHECK(!t == !cold &&
+              (!t || (t->n == r.timings[0].n && t->ratio > 0 && t->ns_generic == t->ns_incumbent)));
+    }
+    kfit_built_finish(&b);
+    kfit_judge_destroy(j);
+}
+
 /* A/A: the present winner dressed as a candidate. */
 static void against_itself(unsigned trials)
 {
@@ -378,6 +411,7 @@ static const struct kfit_test tests[] = {TEST(bad_kernels_get_their_own_code_1),
                                          TEST(odd_but_right_kernels_are_not_refused),
                                          TEST(what_passes_gate_0_unseen_is_stopped_by_the_runner),
                                          TEST(every_kind_of_key_is_judged),
+                                         TEST(a_screening_is_cold_where_asked),
                                          TEST(a_winner_does_not_beat_itself),
                                          TEST_SLOW(a_winner_does_not_beat_itself_200_times, 900),
                                          TEST_SLOW(a_hundred_runs_without_a_false_alarm, 900),

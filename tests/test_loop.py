@@ -81,6 +81,11 @@ def records_tunes_and_dispatches(loop):
     keys = json.loads(out)["keys"]
     assert {k["key"] for k in keys} == KEYS, out
     staged = json.loads(loop.kfit("cache", "ls", "--staged", "--json", "--cache", loop.cache).stdout)
+    for k in keys:  # nothing is promoted that is slower when its weights come from memory
+        if k["verdict"] == "promoted":
+            shown = loop.kfit("cache", "show", "--json", "--cache", loop.cache, k["key"]).stdout
+            cold = [t for e in json.loads(shown) for t in e["receipt"]["timing"] if t["mode"] == "cold"]
+            assert len(cold) == 1 and cold[0]["n"] >= 30 and cold[0]["lo"] > 0.97, shown
     loop.kfit("approve", "--cache", loop.cache, "--all")
     promoted = [k["key"] for k in keys if k["verdict"] == "promoted"]
     answer, counts = loop.served("--cache", loop.cache)

@@ -110,6 +110,40 @@ static void threshold_follows_timer_and_noise(void)
     CHECK(d.noise > 0.1 && d.threshold == 1 + 2 * d.noise);
 }
 
+static struct kfit_timing_decision cold(double gain, double noise, double call_ns)
+{
+    struct machine m = {gain, noise, 0.1, 0.05, kfit_test_random(), 0};
+    struct kfit_timing_decision d;
+    struct kfit_error err;
+    CHECK_OK(
+        kfit_timing_not_slower(
+            &(struct kfit_decision_params){.source = simulate, .ctx = &m, .seed = m.seed, .call_ns = call_ns},
+            &d, &err),
+        err);
+    CHECK(d.pairs >= KFIT_PAIRS_FIRST && d.pairs <= KFIT_PAIRS_MAX);
+    return d;
+}
+
+/* What is as fast passes, what is slower does not, and what noise hides is called noise. */
+static void not_slower_is_told_from_slower(void)
+{
+    unsigned as_fast = 0, slower = 0, slower_named = 0, hidden = 0;
+    for (unsigned i = 0; i < 200; i++) {
+        as_fast += !cold(1, 0.01, 0).code;
+        enum kfit_code code = cold(0.94, 0.01, 0).code;
+        slower += !code;
+        slower_named += code == KFIT_CODE_SLOW_COLD;
+        hidden += cold(0.985, 1.0 / 3, 0).code == KFIT_CODE_TIMING_NOISE;
+    }
+    CHECK_MSG(as_fast >= 180, "as fast: %u of 200 passed", as_fast);
+    CHECK_MSG(slower <= 2 && slower_named >= 195, "slower: %u of 200 passed, %u were named", slower,
+              slower_named);
+    CHECK_MSG(hidden >= 150, "%u of 200 were called noise", hidden);
+    CHECK_INT(cold(1, 0.001, 1e4).code, KFIT_CODE_SLOW_COLD); /* the cost of the call counts */
+    CHECK_INT(cold(2, 0.001, 1e4).code, KFIT_CODE_NONE);
+    CHECK_INT(cold(2, 0.01, 0).pairs, KFIT_PAIRS_FIRST);
+}
+
 static void median_is_the_middle(void)
 {
     for (unsigned n = 1; n < 60; n++) {
@@ -133,5 +167,6 @@ static const struct kfit_test tests[] = {TEST(a_gain_of_three_percent_over_the_t
                                          TEST(call_cost_counts_against_the_candidate),
                                          TEST(pairs_double_while_undecided),
                                          TEST(threshold_follows_timer_and_noise),
+                                         TEST(not_slower_is_told_from_slower),
                                          TEST(median_is_the_middle)};
 TEST_MAIN(tests)

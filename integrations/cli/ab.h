@@ -17,6 +17,7 @@ enum {
     AB_PAIRS_95 = 6,    /* fewer pairs give no 95 % interval of a median */
     AB_LINE_MAX = 4096, /* a longer line is taken in pieces */
     AB_HEAD_MAX = 1 << 16,
+    AB_METRICS_MAX = 8,
 };
 
 enum ab_side { AB_WITHOUT, AB_WITH };
@@ -28,33 +29,46 @@ double ab_now_s(void);
 
 /* A number in the program's own words: the first group of a POSIX extended regular expression, or all it matches. */
 struct ab_metric {
-    const char *text; /* NULL: none */
+    const char *text;
     regex_t regex;
+};
+
+struct ab_metrics {
+    struct ab_metric item[AB_METRICS_MAX];
+    size_t count;
     bool lower; /* is better */
 };
 
-/* Compiles metric->text. It is tried first in a child with little memory and time, since a regular expression
- * may ask for any amount of both. */
-bool ab_metric_compile(struct ab_metric *metric);
+/* Compiles text as the next metric. It is tried first in a child with little memory and time, since a regular
+ * expression may ask for any amount of both. */
+bool ab_metric_add(struct ab_metrics *m, const char *text);
 
-/* Taken line by line as it comes. Kept are a digest of all lines, the beginning, and the metric's numbers, whose
+struct ab_numbers { /* of one metric */
+    double *item;
+    size_t count;
+    unsigned drop; /* yet to be ignored */
+    bool bad;      /* it matched what is no number: */
+    char bad_text[128];
+};
+
+/* Taken line by line as it comes. Kept are a digest of all lines, the beginning, and the metrics' numbers, whose
  * lines do not count in digest and beginning: they differ from run to run. */
 struct ab_output {
-    const struct ab_metric *metric;
+    const struct ab_metrics *metrics;
     char line[AB_LINE_MAX];
     size_t used;
     uint64_t digest;
     char *head;
     size_t head_bytes;
-    double *numbers;
-    size_t count;
-    unsigned drop; /* numbers yet to be ignored */
-    bool bad;      /* the metric matched what is no number: */
-    char bad_text[128];
+    struct ab_numbers numbers[AB_METRICS_MAX];
 };
 
-/* Median of the numbers seen; false if there are none, and why. */
-bool ab_output_number(const struct ab_output *o, double *number);
+/* Medians of the numbers seen, by metric; false if one has none, and why. */
+bool ab_output_numbers(const struct ab_output *o, double number[AB_METRICS_MAX]);
+/* Forgets the numbers, and of each metric the next one too. */
+void ab_output_restart(struct ab_output *o);
+/* Whether every metric has a number. */
+bool ab_output_complete(const struct ab_output *o);
 /* Where two outputs first differ, for people: "line 3 is \"a\", not \"b\"". */
 const char *ab_output_difference(const struct ab_output *expected, const struct ab_output *got,
                                  char buf[512]);
@@ -84,7 +98,7 @@ struct ab {
     char generation[24];                     /* pinned, as text; "" in an A/A */
     uint64_t generation_number;
     const char *mode[2]; /* KFIT_MODE by side */
-    struct ab_metric metric;
+    struct ab_metrics metrics;
     unsigned want_pairs, warm_ups;
     double phase_s; /* 0: runs */
     bool aa, same_output, quiet;
@@ -98,7 +112,7 @@ struct ab {
     bool ended_early; /* phases: the program was done first */
     unsigned pairs;
     double seconds[2][AB_PAIRS_MAX]; /* of a run; of a phase, per call (0: it made none) */
-    double number[2][AB_PAIRS_MAX];  /* the metric */
+    double number[AB_METRICS_MAX][2][AB_PAIRS_MAX];
     enum ab_same same;
     char difference[512];
     struct cli_traces traces; /* of the last run with dispatch, or of the phases' program */
@@ -118,6 +132,9 @@ void ab_program_finish(struct ab_program *p);
 
 /* Whether a program did what it is measured for; says what is in the way. */
 bool ab_dispatched(const struct ab *ab, const struct cli_traces *ts);
+
+/* Takes one whole pair, and says it. */
+void ab_note(struct ab *ab, const double seconds[2], double number[2][AB_METRICS_MAX]);
 
 /* All phases of one run (ab_phases.c). */
 bool ab_phases(struct ab *ab);

@@ -108,17 +108,16 @@ static enum phase ended(const struct phases *p)
 }
 
 /* One phase: its time per call, and the metric. The first number after a switch belongs to both sides and is dropped. */
-static enum phase phase(struct phases *p, enum ab_side side, double *seconds, double *number)
+static enum phase phase(struct phases *p, enum ab_side side, double *seconds, double number[AB_METRICS_MAX])
 {
     struct ab *ab = p->ab;
     struct ab_output *o = &p->program.output;
     double calls[2], at[2], patience = ab->phase_s * 10 + 60;
     switch_to(p, side);
-    o->count = 0;
-    o->drop = 1;
+    ab_output_restart(o);
     if (!count_calls(p, &calls[0], &at[0]))
         return FAILED;
-    for (double end = at[0] + ab->phase_s, now = at[0]; now < end || (ab->metric.text && !o->count);
+    for (double end = at[0] + ab->phase_s, now = at[0]; now < end || !ab_output_complete(o);
          now = ab_now_s()) {
         switch (ab_watch(ab, &p->program, fmin(now + TICK_S, now < end ? end : INFINITY))) {
         case AB_ENDED:
@@ -129,7 +128,7 @@ static enum phase phase(struct phases *p, enum ab_side side, double *seconds, do
             look(p);
         }
         if (now > end + patience) {
-            if (ab_output_number(o, number))
+            if (ab_output_numbers(o, number))
                 return MEASURED;
             cli_fail("no number came in %.0f s; give --phases more time, or measure runs", now - at[0]);
             return FAILED;
@@ -138,9 +137,9 @@ static enum phase phase(struct phases *p, enum ab_side side, double *seconds, do
     if (!count_calls(p, &calls[1], &at[1]))
         return FAILED;
     double n = calls[1] - calls[0];
-    if (ab->metric.text && !ab_output_number(o, number))
+    if (!ab_output_numbers(o, number))
         return FAILED;
-    if (!ab->metric.text && n <= 0) {
+    if (!ab->metrics.count && n <= 0) {
         cli_fail("no call was made in a phase of %.3g s; give --phases more time, or --metric", ab->phase_s);
         return FAILED;
     }
@@ -189,7 +188,7 @@ static bool read_traces(struct ab *ab)
 bool ab_phases(struct ab *ab)
 {
     struct phases p = {.ab = ab};
-    double seconds[2], number[2] = {0, 0};
+    double seconds[2], number[2][AB_METRICS_MAX];
     if (!ab_start(ab, AB_WITH, &p.program))
         return false;
     enum phase state = first_calls(&p);
@@ -199,21 +198,10 @@ bool ab_phases(struct ab *ab)
         unsigned first = kfit_random(&ab->random) >> 63;
         for (unsigned turn = 0; turn < 2 && state == MEASURED; turn++) {
             enum ab_side side = first ^ turn ? AB_WITH : AB_WITHOUT;
-            state = phase(&p, side, &seconds[side], &number[side]);
+            state = phase(&p, side, &seconds[side], number[side]);
         }
-        if (state != MEASURED || i < ab->warm_ups)
-            continue;
-        for (unsigned side = 0; side < 2; side++) {
-            ab->seconds[side][ab->pairs] = seconds[side];
-            ab->number[side][ab->pairs] = number[side];
-        }
-        ab->pairs++;
-        if (!ab->quiet && ab->metric.text)
-            cli_say("pair %u of %u: %.4g without, %.4g with dispatch", ab->pairs, ab->want_pairs, number[0],
-                    number[1]);
-        else if (!ab->quiet)
-            cli_say("pair %u of %u: %s a call without, %s with dispatch", ab->pairs, ab->want_pairs,
-                    cli_ns(seconds[0] * 1e9), cli_ns(seconds[1] * 1e9));
+        if (state == MEASURED && i >= ab->warm_ups)
+            ab_note(ab, seconds, number);
     }
     ab->ended_early = p.program.ended && state == ENDED;
     if (state != FAILED && !read_traces(ab))

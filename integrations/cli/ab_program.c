@@ -54,11 +54,15 @@ static void try_regex(const char *text)
     _exit(e == REG_ESPACE);
 }
 
-bool ab_metric_compile(struct ab_metric *m)
+bool ab_metric_add(struct ab_metrics *all, const char *text)
 {
+    struct ab_metric *m = &all->item[all->count];
+    m->text = text;
     char why[200];
     int st = 0;
-    if (strlen(m->text) > REGEX_MAX)
+    if (all->count == AB_METRICS_MAX)
+        return !cli_fail("--metric: at most %d", AB_METRICS_MAX);
+    if (strlen(text) > REGEX_MAX)
         return !cli_fail("--metric: longer than %d bytes", REGEX_MAX);
     for (const char *p = m->text; (p = strchr(p, '\\')) && p[1]; p += 2)
         if (p[1] >= '1' && p[1] <= '9')
@@ -75,32 +79,34 @@ bool ab_metric_compile(struct ab_metric *m)
         return !cli_fail("--metric: \"%s\" needs more than %d MB or %d s; make it simpler", cli_str(m->text),
                          REGEX_BYTES >> 20, REGEX_SECONDS);
     int e = regcomp(&m->regex, m->text, REG_EXTENDED);
-    if (!e)
+    if (!e) {
+        all->count++;
         return true;
+    }
     regerror(e, &m->regex, why, sizeof why);
     return !cli_fail("--metric: \"%s\" is no regular expression: %s", cli_str(m->text), why);
 }
 
 /* Whether the line is the metric's; its number is noted. */
-static bool take_number(struct ab_output *o, const char *line)
+static bool take_number(const struct ab_metric *metric, struct ab_numbers *n, const char *line)
 {
     regmatch_t at[2];
     char text[64], *end;
-    if (!o->metric->text || regexec(&o->metric->regex, line, 2, at, 0))
+    if (regexec(&metric->regex, line, 2, at, 0))
         return false;
-    const regmatch_t *m = o->metric->regex.re_nsub && at[1].rm_so >= 0 ? &at[1] : &at[0];
+    const regmatch_t *m = metric->regex.re_nsub && at[1].rm_so >= 0 ? &at[1] : &at[0];
     snprintf(text, sizeof text, "%.*s", (int)(m->rm_eo - m->rm_so), line + m->rm_so);
     double value = strtod(text, &end);
     if (end == text || *end || !isfinite(value) || value <= 0) {
-        if (!o->bad)
-            snprintf(o->bad_text, sizeof o->bad_text, "%s", cli_str(text));
-        o->bad = true;
-    } else if (o->drop) {
-        o->drop--;
-    } else if (o->count < NUMBERS_MAX) {
-        if (!(o->count & (o->count - 1)))
-            o->numbers = cli_alloc(o->numbers, 2 * (o->count + 1) * sizeof *o->numbers);
-        o->numbers[o->count++] = value;
+        if (!n->bad)
+            snprintf(n->bad_text, sizeof n->bad_text, "%s", cli_str(text));
+        n->bad = true;
+    } else if (n->drop) {
+        n->drop--;
+    } else if (n->count < NUMBERS_MAX) {
+        if (!(n->count & (n->count - 1)))
+            n->item = cli_alloc(n->item, 2 * (n->count + 1) * sizeof *n->item);
+        n->item[n->count++] = value;
     }
     return true;
 }
@@ -114,7 +120,10 @@ static void take_line(struct ab_output *o)
     line[o->used] = '\0';
     for (char *nul = line; (nul = memchr(nul, '\0', (size_t)(line + o->used - nul)));)
         *nul = '?';
-    if (!take_number(o, line)) {
+    bool number = false;
+    for (size_t i = 0; i < o->metrics->count; i++)
+        number |= take_number(&o->metrics->item[i], &o->numbers[i], line);
+    if (!number) {
         o->digest = XXH3_64bits_withSeed(o->line, o->used, o->digest);
         size_t n = o->used + 1, room = AB_HEAD_MAX - o->head_bytes;
         n = n < room ? n : room;
@@ -139,25 +148,48 @@ static void take(struct ab_output *o, const char *bytes, size_t n)
     }
 }
 
-bool ab_output_number(const struct ab_output *o, double *number)
+static bool no_number(const struct ab_output *o, const struct ab_metric *m, const struct ab_numbers *n)
 {
-    if (o->count) {
-        double *copy = cli_alloc(NULL, o->count * sizeof *copy);
-        memcpy(copy, o->numbers, o->count * sizeof *copy);
-        *number = kfit_median(copy, o->count);
-        free(copy);
-        return true;
-    }
-    if (o->bad)
+    if (n->bad)
         return !cli_fail(
             "--metric: matched \"%s\", which is no positive number; put the number into (the first group)",
-            o->bad_text);
+            n->bad_text);
     size_t first = 0;
     while (first < o->head_bytes && o->head[first] != '\n')
         first++;
     return !cli_fail("--metric: no line of the program's standard output matches \"%s\"; %s%s%s",
-                     cli_str(o->metric->text), first ? "it begins \"" : "it is empty",
+                     cli_str(m->text), first ? "it begins \"" : "nothing else is there either",
                      first ? cli_safe(o->head, first < 100 ? first : 100) : "", first ? "\"" : "");
+}
+
+bool ab_output_numbers(const struct ab_output *o, double number[AB_METRICS_MAX])
+{
+    for (size_t i = 0; i < o->metrics->count; i++) {
+        const struct ab_numbers *n = &o->numbers[i];
+        if (!n->count)
+            return no_number(o, &o->metrics->item[i], n);
+        double *copy = cli_alloc(NULL, n->count * sizeof *copy);
+        memcpy(copy, n->item, n->count * sizeof *copy);
+        number[i] = kfit_median(copy, n->count);
+        free(copy);
+    }
+    return true;
+}
+
+void ab_output_restart(struct ab_output *o)
+{
+    for (size_t i = 0; i < o->metrics->count; i++) {
+        o->numbers[i].count = 0;
+        o->numbers[i].drop = 1;
+    }
+}
+
+bool ab_output_complete(const struct ab_output *o)
+{
+    for (size_t i = 0; i < o->metrics->count; i++)
+        if (!o->numbers[i].count)
+            return false;
+    return true;
 }
 
 const char *ab_output_difference(const struct ab_output *a, const struct ab_output *b, char buf[512])
@@ -193,7 +225,8 @@ const char *ab_output_difference(const struct ab_output *a, const struct ab_outp
 void ab_output_finish(struct ab_output *o)
 {
     free(o->head);
-    free(o->numbers);
+    for (size_t i = 0; i < AB_METRICS_MAX; i++)
+        free(o->numbers[i].item);
     *o = (struct ab_output){0};
 }
 
@@ -259,7 +292,7 @@ static _Noreturn void become(const struct ab *ab, enum ab_side side, int out, pi
 bool ab_start(struct ab *ab, enum ab_side side, struct ab_program *p)
 {
     int fd[2];
-    *p = (struct ab_program){.out = -1, .output.metric = &ab->metric};
+    *p = (struct ab_program){.out = -1, .output.metrics = &ab->metrics};
     if (pipe2(fd, O_CLOEXEC))
         return !cli_fail("pipe: %s", strerror(errno));
     fflush(NULL);

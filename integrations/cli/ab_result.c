@@ -11,8 +11,11 @@ enum { AB_VERSION = 1 };
 struct finding {
     struct kfit_interval ratio, wall; /* of the metric, else of time; of time */
     double off, on;                   /* medians: seconds, a run or (phases) a call */
-    double number[2];                 /* medians of the metric */
-    double spread;                    /* middle half of the values without dispatch, over their median */
+    struct {
+        struct kfit_interval ratio;
+        double number[2]; /* medians */
+    } metric[AB_METRICS_MAX];
+    double spread; /* middle half of the values without dispatch, over their median */
     /* from the traces and receipts */
     double predicted; /* ratio; 0: none */
     double saved_s;   /* of a run or a call */
@@ -105,12 +108,9 @@ static void predict(const struct ab *ab, struct cli_traces *ts, struct finding *
         f->predicted = f->off / (f->off - f->saved_s);
 }
 
-static const char *verdict(const struct ab *ab, const struct finding *f)
+static const char *verdict(const struct ab *ab, const struct kfit_interval *r)
 {
-    return ab->pairs < AB_PAIRS_95 ? "too few pairs"
-           : f->ratio.lo > 1       ? "gain"
-           : f->ratio.hi < 1       ? "slower"
-                                   : "no gain";
+    return ab->pairs < AB_PAIRS_95 ? "too few pairs" : r->lo > 1 ? "gain" : r->hi < 1 ? "slower" : "no gain";
 }
 
 static const char *const same_names[] = {"same", "varies", "differs"};
@@ -118,6 +118,14 @@ static const char *const same_names[] = {"same", "varies", "differs"};
 static cJSON *number_or_null(cJSON *o, const char *name, double value)
 {
     return value > 0 ? cJSON_AddNumberToObject(o, name, value) : cJSON_AddNullToObject(o, name);
+}
+
+static void ratio_json(cJSON *o, const struct ab *ab, const struct kfit_interval *r)
+{
+    cJSON_AddStringToObject(o, "verdict", verdict(ab, r));
+    cJSON_AddNumberToObject(o, "ratio", r->mid);
+    cJSON_AddNumberToObject(o, "lo", r->lo);
+    cJSON_AddNumberToObject(o, "hi", r->hi);
 }
 
 static cJSON *to_json(const struct ab *ab, const struct finding *f)
@@ -132,21 +140,23 @@ static cJSON *to_json(const struct ab *ab, const struct finding *f)
     cJSON_AddStringToObject(o, "mode", mode);
     cJSON_AddNumberToObject(o, "pairs", ab->pairs);
     cJSON_AddBoolToObject(o, "complete", ab->pairs == ab->want_pairs);
-    cJSON_AddStringToObject(o, "verdict", verdict(ab, f));
-    cJSON_AddNumberToObject(o, "ratio", f->ratio.mid);
-    cJSON_AddNumberToObject(o, "lo", f->ratio.lo);
-    cJSON_AddNumberToObject(o, "hi", f->ratio.hi);
+    ratio_json(o, ab, &f->ratio);
     number_or_null(o, "off_s", f->off);
     number_or_null(o, "on_s", f->on);
     number_or_null(o, "predicted", f->predicted);
     number_or_null(o, "generation", (double)ab->generation_number);
     cJSON_AddNumberToObject(o, "spread", f->spread);
-    if (ab->metric.text) {
-        cJSON *m = cJSON_AddObjectToObject(o, "metric");
-        cJSON_AddStringToObject(m, "regex", cli_str(ab->metric.text));
-        cJSON_AddStringToObject(m, "better", ab->metric.lower ? "lower" : "higher");
-        cJSON_AddNumberToObject(m, "off", f->number[AB_WITHOUT]);
-        cJSON_AddNumberToObject(m, "on", f->number[AB_WITH]);
+    if (ab->metrics.count) {
+        cJSON *all = cJSON_AddArrayToObject(o, "metrics");
+        for (size_t i = 0; i < ab->metrics.count; i++) {
+            cJSON *m = cJSON_CreateObject();
+            cJSON_AddStringToObject(m, "regex", cli_str(ab->metrics.item[i].text));
+            cJSON_AddStringToObject(m, "better", ab->metrics.lower ? "lower" : "higher");
+            cJSON_AddNumberToObject(m, "off", f->metric[i].number[AB_WITHOUT]);
+            cJSON_AddNumberToObject(m, "on", f->metric[i].number[AB_WITH]);
+            ratio_json(m, ab, &f->metric[i].ratio);
+            cJSON_AddItemToArray(all, m);
+        }
     }
     number_or_null(o, "saved_s", f->saved_s);
     cJSON_AddNumberToObject(o, "calls", f->calls);
@@ -198,12 +208,19 @@ static void to_text(const struct ab *ab, const struct finding *f)
     for (unsigned side = 0; side < 2; side++) {
         double s = side ? f->on : f->off;
         printf("  %-17s", ab->aa ? side ? "again" : "without dispatch" : ab_side_names[side]);
-        if (ab->metric.text)
-            printf(" %10.5g %s is better", f->number[side], ab->metric.lower ? "lower" : "higher");
+        if (ab->metrics.count)
+            printf(" %-10.5g %s", f->metric[0].number[side],
+                   side                ? ""
+                   : ab->metrics.lower ? "(lower is better)  "
+                                       : "(higher is better) ");
         if (s > 0)
-            printf("%s%s %s", ab->metric.text ? "; " : " ", cli_ns(s * 1e9), per);
+            printf(" %s %s", cli_ns(s * 1e9), per);
         printf("\n");
     }
+    for (size_t i = 1; i < ab->metrics.count; i++)
+        printf("  %.3fx [%.3f, %.3f] %-8s %.5g without, %.5g with: %s\n", f->metric[i].ratio.mid,
+               f->metric[i].ratio.lo, f->metric[i].ratio.hi, verdict(ab, &f->metric[i].ratio),
+               f->metric[i].number[0], f->metric[i].number[1], cli_str(ab->metrics.item[i].text));
     printf("  %u pairs of %s in random order, seed %llu; the middle half of the values without dispatch "
            "spreads over "
            "%.1f %%\n",
@@ -217,7 +234,11 @@ static void to_text(const struct ab *ab, const struct finding *f)
                    f->predicted, cli_ns(f->saved_s * 1e9), cli_ns(f->off * 1e9), per);
         else
             printf("  no prediction: %s\n", f->why_not);
-        if (f->predicted > 0 && ab->metric.text)
+        if (f->predicted > f->wall.hi && ab->pairs >= AB_PAIRS_95)
+            printf("  measured below predicted: the program calls its kernels colder, or beside other load, "
+                   "than the "
+                   "judge did\n");
+        if (f->predicted > 0 && ab->metrics.count)
             printf("  the prediction is for the time as a whole, not for the metric; by time it was %.3fx "
                    "[%.3f, %.3f]\n",
                    f->wall.mid, f->wall.lo, f->wall.hi);
@@ -245,12 +266,13 @@ int ab_conclude(struct ab *ab, const char *out, bool json)
         f.ratio = f.wall = interval(off, on, n, ab->seed);
         f.spread = spread_of(off, n);
     }
-    if (ab->metric.text) {
-        const double *x = ab->number[AB_WITHOUT], *y = ab->number[AB_WITH];
-        f.ratio = ab->metric.lower ? interval(x, y, n, ab->seed) : interval(y, x, n, ab->seed);
+    for (size_t i = ab->metrics.count; i-- > 0;) { /* the first metric is the finding */
+        const double *x = ab->number[i][AB_WITHOUT], *y = ab->number[i][AB_WITH];
+        f.ratio = f.metric[i].ratio =
+            ab->metrics.lower ? interval(x, y, n, ab->seed) : interval(y, x, n, ab->seed);
         f.spread = spread_of(x, n);
-        f.number[AB_WITHOUT] = median(x, n);
-        f.number[AB_WITH] = median(y, n);
+        f.metric[i].number[AB_WITHOUT] = median(x, n);
+        f.metric[i].number[AB_WITH] = median(y, n);
     }
     predict(ab, &ab->traces, &f);
     int rc = CLI_OK;

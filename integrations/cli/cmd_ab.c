@@ -40,6 +40,22 @@ bool ab_dispatched(const struct ab *ab, const struct cli_traces *ts)
     return true;
 }
 
+void ab_note(struct ab *ab, const double seconds[2], double number[2][AB_METRICS_MAX])
+{
+    for (unsigned side = 0; side < 2; side++) {
+        ab->seconds[side][ab->pairs] = seconds[side];
+        for (size_t i = 0; i < ab->metrics.count; i++)
+            ab->number[i][side][ab->pairs] = number[side][i];
+    }
+    ab->pairs++;
+    if (!ab->quiet && ab->metrics.count)
+        cli_say("pair %u of %u: %.5g without, %.5g with dispatch", ab->pairs, ab->want_pairs, number[0][0],
+                number[1][0]);
+    else if (!ab->quiet)
+        cli_say("pair %u of %u: %s%s without, %s with dispatch", ab->pairs, ab->want_pairs,
+                cli_ns(seconds[0] * 1e9), ab->phase_s > 0 ? " a call" : "", cli_ns(seconds[1] * 1e9));
+}
+
 /* ---- runs ---- */
 
 /* What was printed, by side: of the first run, to compare the others with. */
@@ -126,8 +142,7 @@ static bool one_run(struct ab *ab, struct printed *seen, enum ab_side side, bool
         goto out;
     }
     *seconds = p.end_s - p.start_s;
-    ok =
-        (!ab->metric.text || ab_output_number(&p.output, number)) && (warm_up || compare(ab, seen, side, &p));
+    ok = ab_output_numbers(&p.output, number) && (warm_up || compare(ab, seen, side, &p));
 out:
     ok &= collect(ab, side, ok && first && !ab->stopped);
     ab_program_finish(&p);
@@ -137,30 +152,19 @@ out:
 static bool runs(struct ab *ab)
 {
     struct printed seen = {0};
-    double seconds[2], number[2] = {0, 0};
+    double seconds[2], number[2][AB_METRICS_MAX];
     bool first = true, ok = true;
     for (unsigned i = 0; i < ab->warm_ups && ok && !ab->stopped; i++, first = false)
-        ok = one_run(ab, &seen, AB_WITH, true, first, &seconds[0], &number[0]);
+        ok = one_run(ab, &seen, AB_WITH, true, first, &seconds[0], number[0]);
     while (ok && !ab->stopped && ab->pairs < ab->want_pairs) {
         unsigned order = kfit_random(&ab->random) >> 63;
         for (unsigned turn = 0; turn < 2 && ok && !ab->stopped; turn++) {
             enum ab_side side = order ^ turn ? AB_WITH : AB_WITHOUT;
-            ok = one_run(ab, &seen, side, false, first && side == AB_WITH, &seconds[side], &number[side]);
+            ok = one_run(ab, &seen, side, false, first && side == AB_WITH, &seconds[side], number[side]);
             first &= side != AB_WITH;
         }
-        if (!ok || ab->stopped)
-            break;
-        for (unsigned side = 0; side < 2; side++) {
-            ab->seconds[side][ab->pairs] = seconds[side];
-            ab->number[side][ab->pairs] = number[side];
-        }
-        ab->pairs++;
-        if (!ab->quiet && ab->metric.text)
-            cli_say("pair %u of %u: %.5g without, %.5g with dispatch", ab->pairs, ab->want_pairs, number[0],
-                    number[1]);
-        else if (!ab->quiet)
-            cli_say("pair %u of %u: %s without, %s with dispatch", ab->pairs, ab->want_pairs,
-                    cli_ns(seconds[0] * 1e9), cli_ns(seconds[1] * 1e9));
+        if (ok && !ab->stopped)
+            ab_note(ab, seconds, number);
     }
     for (unsigned side = 0; side < 2; side++)
         ab_output_finish(&seen.first[side]);
@@ -220,7 +224,7 @@ int cli_ab(int argc, char **argv)
     const char *cache = NULL, *generation = NULL, *out = NULL, *without = "record";
     uint64_t pairs = PAIRS_DEFAULT, warm_ups = WARM_UPS_DEFAULT;
     bool json = false;
-    struct cli_list command = {0};
+    struct cli_list command = {0}, metrics = {0};
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
         {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest, instead of the current one"},
@@ -228,11 +232,12 @@ int cli_ab(int argc, char **argv)
         {"phases", 'p', CLI_REAL, &ab.phase_s, "S",
          "run the program once and switch dispatch off and on every S seconds; progress is --metric, else "
          "its calls"},
-        {"metric", 'M', CLI_TEXT, &ab.metric.text, "REGEX",
+        {"metric", 'M', CLI_EACH, &metrics, "REGEX",
          "compare a number that the program prints, the first group of this extended regular expression, "
          "e.g. 'tokens/s: "
-         "([0-9.]+)'; of several in a run or phase, their median"},
-        {"lower", 'l', CLI_FLAG, &ab.metric.lower, NULL, "a lower metric is better (a latency)"},
+         "([0-9.]+)'; of several in a run or phase, their median. May be repeated: the first is the result, "
+         "the others are shown"},
+        {"lower", 'l', CLI_FLAG, &ab.metrics.lower, NULL, "a lower metric is better (a latency)"},
         {"without", 'w', CLI_TEXT, &without, "MODE",
          "the shim's mode in runs without dispatch: record (default: both sides count their calls), or off"},
         {"warm-up", 0, CLI_COUNT, &warm_ups, "N",
@@ -272,13 +277,14 @@ int cli_ab(int argc, char **argv)
         return cli_usage_error(argv, "--without: \"%s\" is neither record nor off", cli_str(without));
     if (warm_ups > 1000)
         return cli_usage_error(argv, "--warm-up: at most 1000");
-    if (ab.metric.lower && !ab.metric.text)
+    if (ab.metrics.lower && !metrics.count)
         return cli_usage_error(argv, "--lower is about a --metric");
     if (ab.phase_s > 0 && (ab.same_output || strcmp(without, "record")))
         return cli_usage_error(argv, "--phases measures one run: %s is about several",
                                ab.same_output ? "--same-output" : "--without");
-    if (ab.metric.text && !ab_metric_compile(&ab.metric))
-        return CLI_USAGE;
+    for (size_t i = 0; i < metrics.count; i++)
+        if (!ab_metric_add(&ab.metrics, metrics.item[i]))
+            return CLI_USAGE;
 
     char shim[4096], work[4096], dir[4096];
     struct kfit_error err = {0};
@@ -308,8 +314,8 @@ int cli_ab(int argc, char **argv)
         cli_fail("no pair was measured; nothing is concluded");
     else if (ok)
         rc = ab_conclude(&ab, out, json);
-    if (ab.metric.text)
-        regfree(&ab.metric.regex);
+    for (size_t i = 0; i < ab.metrics.count; i++)
+        regfree(&ab.metrics.item[i].regex);
     cli_traces_free(&ab.traces);
     return rc;
 }

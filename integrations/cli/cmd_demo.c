@@ -12,7 +12,7 @@
 
 #include "cli.h"
 
-enum { WORDS_MAX = 20 };
+enum { WORDS_MAX = 32 };
 
 struct demo {
     char self[PATH_MAX], scripts[PATH_MAX];
@@ -89,7 +89,8 @@ static bool find(struct demo *d, const char *python)
         if (choices[i] && has_modules(choices[i]))
             d->python = choices[i];
     if (!d->python) {
-        cli_fail("demo: no python3 with numpy and scikit-learn; on Debian and Ubuntu: apt-get install python3-sklearn, "
+        cli_fail("demo: no python3 with numpy and scikit-learn; on Debian and Ubuntu: apt-get install "
+                 "python3-sklearn, "
                  "or name one with --python");
         return false;
     }
@@ -112,9 +113,13 @@ int cli_demo(int argc, char **argv)
         {0},
     };
     const struct cli_usage usage = {
-        .args = "", .options = options, .max = 0,
-        .doc = "Runs scikit-learn's MLP and a decode-like block of matrix products, records their shapes, tunes "
-               "them, approves the winners, runs the program again with them, compares the answers, and reports.",
+        .args = "",
+        .options = options,
+        .max = 0,
+        .doc =
+            "Runs scikit-learn's MLP and a decode-like block of matrix products, records their shapes, tunes "
+            "them, approves the winners, runs the program again with them, compares the answers, and "
+            "reports.",
     };
     struct cli_list args = {0};
     cli_parse(argc, argv, &usage, &args);
@@ -135,18 +140,29 @@ int cli_demo(int argc, char **argv)
     snprintf(report, sizeof report, "%s", in_dir(&d, "report.json"));
     /* A second demo starts from nothing but the model. */
     if (step(&d, "start from an empty cache", NULL, "rm", "-rf", cache, recorded, dispatched, NULL) ||
-        step(&d, "train a model once, without kfit", NULL, d.python, script(&d, "serve.py"), "train", model, NULL) ||
-        step(&d, "serve it as it is today, and keep its answers", NULL, d.python, script(&d, "serve.py"), "serve", model,
-             before, NULL) ||
+        step(&d, "train a model once, without kfit", NULL, d.python, script(&d, "serve.py"), "train", model,
+             NULL) ||
+        step(&d, "serve it as it is today, and keep its answers", NULL, d.python, script(&d, "serve.py"),
+             "serve", model, before, NULL) ||
         step(&d, "the same under kfit, which records what it calls", NULL, d.self, "run", "--trace", recorded,
-             "--label", "demo", "--", d.python, script(&d, "serve.py"), "serve", model, in_dir(&d, "recorded.json"), NULL) ||
+             "--label", "demo", "--", d.python, script(&d, "serve.py"), "serve", model,
+             in_dir(&d, "recorded.json"), NULL) ||
         step(&d, "what was recorded", NULL, d.self, "trace", "ls", recorded, NULL) ||
-        step(&d, "search a kernel for each recurring shape", NULL, d.self, "tune", "--wait", "--cache", cache, "--min-calls", "50",
-             "--evaluations", evaluations, recorded, NULL) ||
-        step(&d, "publish the winners", NULL, d.self, "approve", "--cache", cache, "--all", "--note", "demo", NULL) ||
-        step(&d, "the same program again, now with the winners", NULL, d.self, "run", "--cache", cache, "--trace",
-             dispatched, "--label", "demo", "--", d.python, script(&d, "serve.py"), "serve", model, after, NULL) ||
+        step(&d, "search a kernel for each recurring shape", NULL, d.self, "tune", "--wait", "--cache", cache,
+             "--min-calls", "50", "--evaluations", evaluations, recorded, NULL) ||
+        step(&d, "publish the winners", NULL, d.self, "approve", "--cache", cache, "--all", "--note", "demo",
+             NULL) ||
+        step(&d, "the same program again, now with the winners", NULL, d.self, "run", "--cache", cache,
+             "--trace", dispatched, "--label", "demo", "--", d.python, script(&d, "serve.py"), "serve", model,
+             after, NULL) ||
         step(&d, "are the answers the same?", NULL, d.python, script(&d, "compare.py"), before, after, NULL))
+        return CLI_FAILED;
+    /* in turn, on a machine that does nothing else: two runs one after the other say little */
+    if (step(&d, "what the decode block gains as a whole, in pairs of runs without and with", NULL, d.self,
+             "ab", "--cache", cache, "--pairs", "8", "--out", in_dir(&d, "ab.json"), "--metric",
+             "^all: ([0-9.]+)", "--metric", "^1 row: ([0-9.]+)", "--metric", "^2 rows: ([0-9.]+)", "--metric",
+             "^4 rows: ([0-9.]+)", "--metric", "^8 rows: ([0-9.]+)", "--quiet", "--", d.python,
+             script(&d, "serve.py"), "decode", NULL))
         return CLI_FAILED;
     char json[PATH_MAX + 16];
     const char *page = in_dir(&d, "report.html");

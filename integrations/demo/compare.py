@@ -49,8 +49,6 @@ def main(without_path, with_path):
                 worse.append(name)
     print(f"predictions: {total - different} equal, {different} different")
     seconds = {name: [s, after["seconds"][name]] for name, s in before["seconds"].items()}
-    for name, (s, t) in seconds.items():
-        print(f"{name}: {s:.3f} s without, {t:.3f} s with kfit")
     ok = not different and not worse and total > 0
     print(json.dumps({"predictions": total, "different": different, "worse": worse, "seconds": seconds, "ok": ok}))
     return 0 if ok else 1

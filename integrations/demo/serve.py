@@ -3,6 +3,7 @@
   serve.py train MODEL           fits an MLP on scikit-learn's digits and writes it
   serve.py serve MODEL RESULT    predicts the digits at several batch sizes, then sends 1 to 8 rows through a
                                  decode-like block of 768- and 3072-wide layers; writes answers and times as JSON
+  serve.py decode                the decode-like block alone; prints its speed
 """
 import json
 import pickle
@@ -10,19 +11,21 @@ import sys
 import time
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.neural_network import MLPClassifier
 
 BATCHES = (1, 4, 8, 16)
 ROWS = (1, 2, 4, 8)
 
 
 def digits():
+    from sklearn.datasets import load_digits
+
     data = load_digits()
     return (data.data / 16).astype(np.float32), data.target
 
 
 def train(model_path):
+    from sklearn.neural_network import MLPClassifier
+
     x, y = digits()
     model = MLPClassifier((768, 256), max_iter=12, batch_size=64, random_state=7)
     with np.errstate(all="ignore"):
@@ -38,6 +41,39 @@ def predict(model, x, batch):
     return np.concatenate([model.predict(x[i : i + batch]) for i in range(0, len(x) - batch + 1, batch)])
 
 
+class Block:
+    """Two layers, one after the other, their weights 9 MB each."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(7)
+        self.up = self.rng.standard_normal((768, 3072), dtype=np.float32) / np.float32(768**0.5)
+        self.down = self.rng.standard_normal((3072, 768), dtype=np.float32) / np.float32(3072**0.5)
+
+    def start(self, rows):
+        return self.rng.standard_normal((rows, 768), dtype=np.float32)
+
+    def step(self, h):
+        return np.maximum(h @ self.up, 0) @ self.down
+
+    def decode(self, h, steps):
+        """Where h is after so many steps, and the seconds they took."""
+        start = time.perf_counter()
+        for _ in range(steps):
+            h = self.step(h)
+            h /= np.abs(h).max()
+        return h, time.perf_counter() - start
+
+
+def decode(steps=100):
+    block, total = Block(), 0
+    for rows in ROWS:
+        h, _ = block.decode(block.start(rows), 5)
+        _, seconds = block.decode(h, steps)
+        total += seconds
+        print(f"{rows} row{'s' * (rows > 1)}: {steps / seconds:.1f} steps/s")
+    print(f"all: {steps * len(ROWS) / total:.1f} steps/s")
+
+
 def serve(model_path, result_path):
     with open(model_path, "rb") as f:
         model = pickle.load(f)
@@ -49,18 +85,10 @@ def serve(model_path, result_path):
         answers[f"digits, batch {batch}"] = predict(model, x, batch).tolist()
         seconds[f"digits, batch {batch}"] = time.perf_counter() - start
 
-    rng = np.random.default_rng(7)
-    up = rng.standard_normal((768, 3072), dtype=np.float32) / np.float32(768**0.5)
-    down = rng.standard_normal((3072, 768), dtype=np.float32) / np.float32(3072**0.5)
+    block = Block()
     for rows in ROWS:
-        h = rng.standard_normal((rows, 768), dtype=np.float32)
-        start = time.perf_counter()
-        for _ in range(200):
-            h = np.maximum(h @ up, 0) @ down
-            h /= np.abs(h).max()
-        seconds[f"decode, {rows} rows"] = time.perf_counter() - start
-        one = np.maximum(h @ up, 0) @ down
-        answers[f"decode, {rows} rows"] = {"in": h.ravel().tolist(), "out": one.ravel().tolist()}
+        h, seconds[f"decode, {rows} rows"] = block.decode(block.start(rows), 200)
+        answers[f"decode, {rows} rows"] = {"in": h.ravel().tolist(), "out": block.step(h).ravel().tolist()}
     with open(result_path, "w") as f:
         json.dump({"answers": answers, "seconds": seconds, "weights_seed": 7}, f)
 
@@ -70,5 +98,7 @@ if __name__ == "__main__":
         train(sys.argv[2])
     elif len(sys.argv) == 4 and sys.argv[1] == "serve":
         serve(sys.argv[2], sys.argv[3])
+    elif sys.argv[1:] == ["decode"]:
+        decode()
     else:
         sys.exit(__doc__)

@@ -56,6 +56,7 @@ struct kfit_judge_job {
     const struct kfit_plan *incumbent_plan;
     /* Stop after gate 1 and a short timing, to rank a population cheaply; never promotes. */
     bool screen;
+    bool cold; /* with screen: time it with cold caches too, where the device can (host) */
 };
 
 /* Runs the gates in order of cost, stopping at the first failure, and fills the receipt's gates, timing,

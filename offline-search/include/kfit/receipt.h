@@ -58,7 +58,8 @@ extern "C" {
     X(STATIC_PRAGMA, "static:pragma")                                                                        \
     X(STATIC_ATTRIBUTE, "static:attribute")                                                                  \
     X(WRONG_FP_STATE, "wrong:fp_state")                                                                      \
-    X(STATIC_RESOURCES, "static:resources")
+    X(STATIC_RESOURCES, "static:resources")                                                                  \
+    X(SLOW_COLD, "slow:cold")
 
 enum kfit_code {
 #define KFIT_X(name, str) KFIT_CODE_##name,
