@@ -115,6 +115,13 @@ __attribute__((format(printf, 2, 3))) static void say(struct text *t, const char
         t->used += (size_t)n < t->size - t->used ? (size_t)n : t->size - t->used - 1;
 }
 
+/* What a record's reason does not say on its own. */
+static const char *detail(const struct kfit_table_entry *e)
+{
+    return e->reason == KFIT_REASON_ENV ? "; tuned with another compiler or BLAS, which counts (KFIT_STRICT)"
+                                        : "";
+}
+
 size_t kfit_explain(const struct kfit_table *table, enum kfit_reason state, const char *state_text,
                     const union kfit_key *key, char *buf, size_t size)
 {
@@ -138,7 +145,10 @@ size_t kfit_explain(const struct kfit_table *table, enum kfit_reason state, cons
         say(&t, "runs a kfit kernel, %.2fx as fast as the original when tuned%s\n", (double)e->ratio,
             e->stale ? "; stale: tuned with another compiler or BLAS" : "");
     else
-        say(&t, "runs the original: %s\n", kfit_reason_text(reason));
+        say(&t, "runs the original: %s%s\n", kfit_reason_text(reason), state || !e ? "" : detail(e));
+    if (!state && e && e->reason == KFIT_REASON_POLICY)
+        say(&t, "origin: %s, which is not among the allowed ones (KFIT_ALLOW)\n",
+            kfit_table_origin(table, e));
     say(&t, "state: %s\n", state_text);
     if (reason != KFIT_REASON_NO_RECORD)
         return t.used;

@@ -13,11 +13,13 @@ struct kfit_table {
     struct kfit_table_entry *entries;
     union kfit_key *far_keys; /* where a key is too long for its entry */
     size_t far_count;
+    char (*origins)[KFIT_ORIGIN_MAX]; /* each once; [0] is "" */
+    unsigned origin_count;
     const struct kfit_device *device;
     struct kfit_modules *modules;
 };
 
-enum { RECORDS_MAX = 1 << 20 };
+enum { RECORDS_MAX = 1 << 20, ORIGINS_MAX = 256 };
 
 /* ---- lookup ---- */
 
@@ -57,7 +59,25 @@ void kfit_table_key(const struct kfit_table_entry *e, union kfit_key *key)
            e->len);
 }
 
+const char *kfit_table_origin(const struct kfit_table *t, const struct kfit_table_entry *e)
+{
+    return t->origins[e->origin];
+}
+
 /* ---- making ---- */
+
+/* Its index; 0 if there are too many. A generation has few. */
+static uint8_t note_origin(struct kfit_table *t, const char *origin)
+{
+    unsigned i = 0;
+    while (i < t->origin_count && strcmp(t->origins[i], origin))
+        i++;
+    if (i == ORIGINS_MAX)
+        return 0;
+    if (i == t->origin_count)
+        snprintf(t->origins[t->origin_count++], KFIT_ORIGIN_MAX, "%s", origin);
+    return (uint8_t)i;
+}
 
 /* The entry of key, new (all zero but for the key) if there was none; NULL when there is no room. */
 static struct kfit_table_entry *enter(struct kfit_table *t, const union kfit_key *key)
@@ -86,6 +106,7 @@ static struct kfit_table_entry *enter(struct kfit_table *t, const union kfit_key
 struct loading {
     struct kfit_table *t;
     struct kfit_table_info *info;
+    const struct kfit_dispatcher_params *params;
     const struct kfit_env *env;
     struct kfit_generation *generation;
     uint64_t soft_hash; /* last compared, with its outcome */
@@ -144,6 +165,18 @@ static int take(void *ctx, const struct kfit_record *r, const char *problem)
         l->info->negatives++;
         return 0;
     }
+    e->origin = note_origin(l->t, r->origin);
+    if (!kfit_allowed(l->params->allow, r->origin)) {
+        e->reason = KFIT_REASON_POLICY;
+        l->info->refused++;
+        return 0;
+    }
+    e->stale = is_stale(l, r->env_soft);
+    if (e->stale && l->params->strict) {
+        e->reason = KFIT_REASON_ENV;
+        l->info->stale++;
+        return 0;
+    }
     struct kfit_error err = {0};
     struct kfit_image image = {r->image, r->image_bytes, &r->plan};
     enum kfit_status s =
@@ -157,7 +190,6 @@ static int take(void *ctx, const struct kfit_record *r, const char *problem)
         return 0;
     }
     e->kernel.nargs = l->images++; /* until sealed: which image */
-    e->stale = is_stale(l, r->env_soft);
     l->info->winners++;
     l->info->stale += e->stale;
     size_t *workspace = &l->info->workspace[r->plan.workspace_init];
@@ -189,11 +221,14 @@ static size_t count_words(const char *text)
     return n;
 }
 
-/* A ban that cannot be read might be meant for anything: then nothing runs. */
-static enum kfit_status ban(struct kfit_table *t, const char *text, struct kfit_table_info *info,
-                            struct kfit_error *err)
+/* A ban that cannot be read might be meant for anything: then nothing runs. In a file, what follows a # is a
+ * comment. */
+static enum kfit_status ban(struct kfit_table *t, const char *where, const char *text,
+                            struct kfit_table_info *info, struct kfit_error *err)
 {
-    for (const char *p = text; p && *(p += strspn(p, blanks)); p += strcspn(p, blanks)) {
+    for (const char *p = text; p && *(p += strspn(p, blanks)); p += strcspn(p, *p == '#' ? "\n" : blanks)) {
+        if (*p == '#')
+            continue;
         char word[KFIT_KEY_TEXT_MAX] = "";
         union kfit_key key;
         struct kfit_error why = {0};
@@ -201,11 +236,11 @@ static enum kfit_status ban(struct kfit_table *t, const char *text, struct kfit_
         if (n < sizeof word)
             memcpy(word, p, n);
         if (kfit_key_parse(word, &key, &why) != KFIT_OK)
-            return kfit_fail(err, KFIT_E_FORMAT, "bans: \"%.*s\" is not a key: %.200s",
+            return kfit_fail(err, KFIT_E_FORMAT, "%.100s: \"%.*s\" is not a key: %.150s", where,
                              (int)(n < 80 ? n : 80), p, why.text);
         struct kfit_table_entry *e = enter(t, &key);
         if (!e)
-            return kfit_fail(err, KFIT_E_FULL, "bans: no room");
+            return kfit_fail(err, KFIT_E_FULL, "%s: no room", where);
         info->banned += e->reason != KFIT_REASON_BANNED;
         e->reason = KFIT_REASON_BANNED;
     }
@@ -228,7 +263,9 @@ static enum kfit_status make(struct kfit_table **out, size_t room, const struct 
     t->index = kfit_map(index * sizeof *t->index);
     t->entries = kfit_map(room * sizeof *t->entries + 1);
     t->far_keys = kfit_map(room * sizeof *t->far_keys + 1);
-    if (t->index && t->entries && t->far_keys)
+    t->origins = kfit_map(ORIGINS_MAX * sizeof *t->origins);
+    t->origin_count = 1;
+    if (t->index && t->entries && t->far_keys && t->origins)
         return device->open(&t->modules, err);
 no_memory:
     return kfit_fail(err, KFIT_E_NOMEM, "dispatcher: no memory for a table of %zu records", room);
@@ -241,6 +278,7 @@ void kfit_table_destroy(struct kfit_table *t)
     kfit_unmap(t->index, (t->mask + (size_t)1) * sizeof *t->index);
     kfit_unmap(t->entries, t->room * sizeof *t->entries + 1);
     kfit_unmap(t->far_keys, t->room * sizeof *t->far_keys + 1);
+    kfit_unmap(t->origins, ORIGINS_MAX * sizeof *t->origins);
     t->device->unload(t->modules);
     kfit_unmap(t, sizeof *t);
 }
@@ -263,25 +301,34 @@ static const struct {
 };
 
 enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info *info,
-                                 const struct kfit_dispatcher_params *p, const struct kfit_device *device,
-                                 enum kfit_reason *reason, struct kfit_error *err)
+                                 const struct kfit_dispatcher_params *p, const char *host_bans,
+                                 const struct kfit_device *device, enum kfit_reason *reason,
+                                 struct kfit_error *err)
 {
     struct kfit_generation *g = NULL;
     struct kfit_table *t = NULL;
     enum kfit_reason because = KFIT_REASON_LOAD_FAILED;
     *out = NULL;
     memset(info, 0, sizeof *info);
-    enum kfit_status s = kfit_generation_open_trusted(p->cache_dir, p->generation, p->trust, &g, err);
+    enum kfit_status s = kfit_allow_check(p->allow, err);
+    if (s != KFIT_OK) { /* nobody knows what may run */
+        because = KFIT_REASON_POLICY;
+        goto end;
+    }
+    s = kfit_generation_open_trusted(p->cache_dir, p->generation, p->trust, &g, err);
     if (s != KFIT_OK)
         goto end;
     const struct kfit_manifest *m = kfit_generation_manifest(g);
     info->generation = m->number;
     memcpy(info->digest, m->sha256, sizeof info->digest);
-    s = make(&t, (m->records < RECORDS_MAX ? m->records : RECORDS_MAX) + count_words(p->bans), device, err);
+    s = make(&t,
+             (m->records < RECORDS_MAX ? m->records : RECORDS_MAX) + count_words(p->bans) +
+                 count_words(host_bans),
+             device, err);
     if (s != KFIT_OK)
         goto end;
 
-    struct loading l = {.t = t, .info = info, .env = p->env, .generation = g};
+    struct loading l = {.t = t, .info = info, .params = p, .env = p->env, .generation = g};
     s = kfit_generation_each(g, p->env->hard_hash, take, &l, err);
     if (s == KFIT_OK && !t->count && m->records) {
         uint64_t other = 0;
@@ -298,7 +345,9 @@ enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info
     if (l.problem[0])
         kfit_logf(&p->log, KFIT_LOG_WARN, "generation %llu: %u records not usable, the first: %s",
                   (unsigned long long)m->number, info->failed, l.problem);
-    s = ban(t, p->bans, info, err);
+    s = ban(t, "KFIT_BAN", p->bans, info, err);
+    if (s == KFIT_OK)
+        s = ban(t, "the bans of this host", host_bans, info, err);
     if (s != KFIT_OK)
         because = KFIT_REASON_POLICY;
 end:

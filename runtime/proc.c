@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kfit/process.h"
 #include "number.h"
 #include "proc.h"
 
@@ -21,18 +22,30 @@ size_t kfit_proc_read(const char *path, char *buf, size_t size)
     return n;
 }
 
-uint64_t kfit_proc_start_ticks(pid_t pid)
+/* A number of /proc/<pid>/stat (0: self), counted from 1 as proc(5) does, from 3 on; 0 if it cannot be had. */
+static uint64_t stat_field(pid_t pid, int want)
 {
     char path[40], text[1024];
     snprintf(path, sizeof path, pid ? "/proc/%d/stat" : "/proc/self/stat", (int)pid);
     kfit_proc_read(path, text, sizeof text);
     const char *p = strrchr(text, ')'); /* the name in field 2 may hold anything */
-    for (int field = 2; p && field < 22; field++) {
+    for (int field = 2; p && field < want; field++) {
         p = strchr(p, ' ');
         p = p ? p + 1 : NULL;
     }
-    uint64_t ticks = 0;
-    return p && kfit_number(&p, UINT64_MAX, &ticks) ? ticks : 0;
+    uint64_t value = 0;
+    return p && kfit_number(&p, UINT64_MAX, &value) ? value : 0;
+}
+
+uint64_t kfit_proc_start_ticks(pid_t pid)
+{
+    return stat_field(pid, 22);
+}
+
+bool kfit_process_forked(void)
+{
+    enum { FLAGS = 9, FORKED_NO_EXEC = 0x40 };
+    return stat_field(0, FLAGS) & FORKED_NO_EXEC;
 }
 
 uint64_t kfit_proc_pid_namespace(void)

@@ -422,10 +422,12 @@ enum kfit_status kfit_trace_set_control(const char *path, enum kfit_control valu
     enum kfit_status s = open_trace(path, O_RDWR | O_NOFOLLOW, &fd, &h, err);
     if (s != KFIT_OK)
         return s;
-    uint32_t word = value;
+    const bool request = value == KFIT_CONTROL_RELOAD;
+    const uint8_t byte = request ? 1 : (uint8_t)value;
+    const off_t at = (off_t)offsetof(struct kfit_trace_header, control) + request;
     if (!alive(&h))
         s = kfit_fail(err, KFIT_E_NOTFOUND, "trace: process %d of %s has ended", h.pid, path);
-    else if (pwrite(fd, &word, sizeof word, offsetof(struct kfit_trace_header, control)) != sizeof word)
+    else if (pwrite(fd, &byte, sizeof byte, at) != sizeof byte)
         s = kfit_fail(err, KFIT_E_IO, "trace: cannot write to %s: %s", path, strerror(errno));
     close(fd);
     return s;

@@ -126,6 +126,7 @@ static int run_case(const struct kfit_test *t)
     pid_t pid = fork();
     if (!pid) {
         setpgid(0, 0);
+        setenv("XDG_STATE_HOME", dir, 1); /* no case remembers another's crashes */
         t->fn();
         fflush(stdout);
         _exit(0);

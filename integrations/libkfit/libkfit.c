@@ -22,8 +22,14 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
+static bool is(const char *text, const char *word)
+{
+    return text && !strcmp(text, word);
+}
+
 struct kfit_open_params kfit_params_from_environment(void)
 {
+    const char *strict = variable("KFIT_STRICT");
     return (struct kfit_open_params){
         .mode = variable("KFIT_MODE"),
         .cache_dir = variable("KFIT_CACHE"),
@@ -32,6 +38,10 @@ struct kfit_open_params kfit_params_from_environment(void)
         .bans = variable("KFIT_BAN"),
         .trace_dir = variable("KFIT_TRACE"),
         .label = variable("KFIT_LABEL"),
+        .state_dir = variable("KFIT_STATE"),
+        .allow = variable("KFIT_ALLOW"),
+        .strict = strict && !is(strict, "0"),
+        .follow = is(variable("KFIT_FOLLOW"), "1"),
     };
 }
 
@@ -114,6 +124,10 @@ int kfit_open(struct kfit **out, const struct kfit_open_params *params, char *me
             .bans = params->bans,
             .trace_dir = dir[0] ? dir : NULL,
             .label = params->label,
+            .state_dir = params->state_dir,
+            .allow = params->allow,
+            .strict = params->strict,
+            .follow = params->follow,
             .env = &env,
         };
         s = kfit_dispatcher_create(&k->dispatcher, &p, &err);
@@ -191,7 +205,7 @@ size_t kfit_state(struct kfit *k, char *buf, size_t size)
 {
     struct kfit_recorder *r = k ? kfit_dispatcher_recorder(k->dispatcher) : NULL;
     const char *path = r ? kfit_recorder_path(r) : "";
-    int n = snprintf(buf, size, "%s%s%s", r ? kfit_recorder_header(r)->state_text : "off",
+    int n = snprintf(buf, size, "%s%s%s", r ? kfit_dispatcher_state(k->dispatcher) : "off",
                      *path ? "; trace " : "", path);
     return n < 0 || !size ? 0 : (size_t)n < size ? (size_t)n : size - 1;
 }

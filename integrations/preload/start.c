@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kfit/env.h"
+#include "kfit/state.h"
 #include "preload.h"
 
 struct kfit_served kfit_served;
@@ -21,7 +22,7 @@ static const char *const level_names[] = {"none", "error", "warn", "info", "debu
 
 struct config {
     struct kfit_dispatcher_params params;
-    char trace_dir[PATH_MAX];
+    char trace_dir[PATH_MAX], state_dir[PATH_MAX];
 };
 
 static const char *variable(const char *name)
@@ -92,6 +93,18 @@ static enum kfit_mode read_mode(const struct kfit_log *log)
                             (variable("KFIT_CACHE") ? KFIT_MODE_DISPATCH : 0));
 }
 
+/* What cannot be read is taken as `otherwise`, the careful side. */
+static bool read_flag(const char *name, bool otherwise, const struct kfit_log *log)
+{
+    static const char *const words[] = {"0", "1", "no", "yes", "off", "on", "false", "true"};
+    const char *text = variable(name);
+    int i = text ? WORD(text, words) : 0;
+    if (i >= 0)
+        return i & 1;
+    kfit_logf(log, KFIT_LOG_ERROR, "%s=%.32s is neither 0 nor 1; taken as %d", name, text, otherwise);
+    return otherwise;
+}
+
 _Static_assert((KFIT_MODE_RECORD | KFIT_MODE_DISPATCH) == KFIT_MODE_BOTH, "modes are two bits");
 
 static void read_config(struct config *c)
@@ -104,8 +117,15 @@ static void read_config(struct config *c)
     p->bans = variable("KFIT_BAN");
     p->label = variable("KFIT_LABEL");
     p->cache_dir = variable("KFIT_CACHE");
+    p->allow = variable("KFIT_ALLOW");
     if (p->mode == KFIT_MODE_OFF)
         return;
+    p->strict = read_flag("KFIT_STRICT", true, &p->log);
+    p->follow = read_flag("KFIT_FOLLOW", false, &p->log);
+    bool asked;
+    if (kfit_state_default_dir(c->state_dir, sizeof c->state_dir, &asked))
+        p->state_dir = c->state_dir;
+    p->state_optional = !asked;
     /* also when only dispatching: the off switch is in the trace's header */
     if (kfit_trace_default_dir(c->trace_dir, sizeof c->trace_dir))
         p->trace_dir = c->trace_dir;
@@ -156,6 +176,12 @@ static __attribute__((noinline)) void start(const struct kfit_blas *blas)
     }
     __atomic_store_n(&kfit_served.dispatcher, d, __ATOMIC_SEQ_CST);
     count_missed(d);
+}
+
+/* At exit(). Other threads may still be calling, and so may the destructors that come after this one. */
+__attribute__((destructor)) static void end(void)
+{
+    kfit_dispatcher_end(__atomic_load_n(&kfit_served.dispatcher, __ATOMIC_ACQUIRE));
 }
 
 struct kfit_dispatcher *kfit_serve(const struct kfit_blas *blas)

@@ -4,7 +4,7 @@
  * seen, one cache line each, which says what to do and where to count. The hot path takes no lock, makes no
  * system call and allocates nothing. It is created lazily and lives until exit. The first call in a forked
  * child gives the child a trace file and a table of seen keys of its own; generation and images are shared,
- * copy on write.
+ * copy on write. One that follows makes both tables anew for each generation it takes over.
  */
 #ifndef KFIT_DISPATCH_H
 #define KFIT_DISPATCH_H
@@ -28,6 +28,11 @@ struct kfit_dispatcher_params {
     const char *generation; /* as kfit_generation_open; NULL: current */
     const char *trust;      /* as kfit_generation_open_trusted; NULL: signed or not */
     const char *bans;       /* key texts separated by spaces or newlines; may be NULL */
+    const char *allow;      /* origins of records that may run, "seed:*,person:alice"; NULL: all */
+    bool strict;            /* what would be stale does not run */
+    bool follow;            /* take over newly approved generations: see below */
+    const char *state_dir;  /* kfit/state.h: bans of this host, crashes remembered; NULL: neither */
+    bool state_optional;    /* nobody asked for state_dir: INFO, not WARN, if it cannot be used */
     const char *trace_dir;  /* NULL: memory-only trace */
     const char *label;
     const struct kfit_env *env; /* required: the running process' environment */
@@ -42,6 +47,16 @@ enum kfit_status kfit_dispatcher_create(struct kfit_dispatcher **out,
                                         const struct kfit_dispatcher_params *params, struct kfit_error *err);
 /* Only when no thread can be in a call. */
 void kfit_dispatcher_destroy(struct kfit_dispatcher *d);
+/* The process is about to end, in order: noted in the trace and in state_dir. Calls may still come, in any
+ * thread. Nothing in a forked child that has made no call, or in the child of a vfork. */
+void kfit_dispatcher_end(struct kfit_dispatcher *d);
+
+/* Following. The call that finds KFIT_CONTROL_RELOAD in the control word looks for the current generation and,
+ * if there is something new, loads it: that one call takes milliseconds; others go on with what they have.
+ * Afterwards the process is in the state in which it would be had it started now. What was loaded before stays
+ * until exit, since calls may be running it; after KFIT_FOLLOW_MAX generations the process follows no more.
+ * Not with `generation`, and not in one of several ranks (as the launcher says): all must hold one table. */
+#define KFIT_FOLLOW_MAX 16
 
 /* What to do for one call. */
 struct kfit_decision {
@@ -64,6 +79,9 @@ enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit
 
 /* This process' recorder; in a forked child its own. NULL if the child could not make one. */
 struct kfit_recorder *kfit_dispatcher_recorder(struct kfit_dispatcher *d);
+
+/* One sentence: what state this process is in and why. Valid until destroyed. Any thread. */
+const char *kfit_dispatcher_state(struct kfit_dispatcher *d);
 
 /* Text for people: what would happen for key and why, near misses included (same op, one field differs:
  * "differs from a tuned key only in n: 2688, tuned 2624"). Returns the length written. Not a hot path. */

@@ -38,7 +38,9 @@ extern "C" {
 #define KFIT_TRACE_GENERICS      4
 
 enum kfit_slot_state { KFIT_SLOT_EMPTY, KFIT_SLOT_CLAIMED, KFIT_SLOT_READY };
-enum kfit_control { KFIT_CONTROL_RUN, KFIT_CONTROL_OFF };
+/* Bits of the control word: byte 0 says whether to run, byte 1 asks a process that follows new generations to
+ * look for one. Each byte has one kind of writer, so that none undoes another's. */
+enum kfit_control { KFIT_CONTROL_RUN = 0, KFIT_CONTROL_OFF = 1, KFIT_CONTROL_RELOAD = 0x100 };
 enum kfit_mode { KFIT_MODE_OFF, KFIT_MODE_RECORD, KFIT_MODE_DISPATCH, KFIT_MODE_BOTH };
 
 /* A library that provides the generic: where it lives, how it names its functions, what it says of itself. */
@@ -145,8 +147,15 @@ enum kfit_status kfit_trace_write(const struct kfit_trace *t, const char *path, 
  * namespace cannot be asked for: it counts as running until its trace has an end. */
 bool kfit_trace_alive(const struct kfit_trace *t);
 
-/* Sets the control word in the file of a live process; it takes effect with that process' next call.
- * KFIT_E_NOTFOUND if the process is gone. */
+/* Whether a control word says off: everything but RUN and a request does. */
+static inline bool kfit_control_is_off(uint32_t control)
+{
+    return control & ~(uint32_t)KFIT_CONTROL_RELOAD;
+}
+
+/* Writes to the control word in the file of a live process; it takes effect with that process' next call.
+ * RUN and OFF leave a request as it is; RELOAD leaves on and off as they are, and a process that does not
+ * follow forgets it. KFIT_E_NOTFOUND if the process is gone. */
 enum kfit_status kfit_trace_set_control(const char *path, enum kfit_control value, struct kfit_error *err);
 
 /* Default directory: $KFIT_TRACE, else $XDG_RUNTIME_DIR/kfit, else /dev/shm/kfit-<uid>. Returns length. */
@@ -178,7 +187,7 @@ void kfit_recorder_destroy(struct kfit_recorder *r);
 void kfit_recorder_abandon(struct kfit_recorder *r);
 
 /* The live header, always followed by the slots; fields other than counters are written only by the creating
- * thread at start. */
+ * thread at start, and the state again by the thread that takes over a new generation. */
 struct kfit_trace_header *kfit_recorder_header(struct kfit_recorder *r);
 const char *kfit_recorder_path(const struct kfit_recorder *r); /* "" if memory only */
 

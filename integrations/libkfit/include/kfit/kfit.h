@@ -55,10 +55,18 @@ struct kfit_open_params {
     const void *blas;
     const char *blas_naming; /* how that BLAS names cblas functions; NULL: "cblas_%s" */
     int blas_threads;        /* if it is not an OpenBLAS, which is asked; 0: unknown */
+    /* Directory of this host's bans and of the memory of crashes. NULL: neither. With it, a process that has run
+     * a kernel and ends without kfit_close counts as crashed; two such ends in ten minutes, and this program
+     * only records until `kfit on` */
+    const char *state_dir;
+    const char *allow; /* origins of kernels that may run, "seed:*,person:alice"; NULL: all */
+    bool strict;       /* kernels tuned with another BLAS or compiler do not run */
+    bool follow;       /* take over newly approved generations; never in one of several ranks */
 };
 
-/* KFIT_MODE, KFIT_CACHE, KFIT_GENERATION, KFIT_TRUST, KFIT_BAN, KFIT_TRACE, KFIT_LABEL (none in a setuid program). The
- * texts are the environment's own. */
+/* KFIT_MODE, KFIT_CACHE, KFIT_GENERATION, KFIT_TRUST, KFIT_BAN, KFIT_TRACE, KFIT_LABEL, KFIT_STATE, KFIT_ALLOW,
+ * KFIT_STRICT, KFIT_FOLLOW (none in a setuid program). The texts are the environment's own. A KFIT_STRICT that is neither 0
+ * nor 1 is taken as 1, such a KFIT_FOLLOW as 0. */
 KFIT_API struct kfit_open_params kfit_params_from_environment(void);
 
 /* Returns 0 and an object, or a negative number, *out NULL and the reason in message (may be NULL). A missing
