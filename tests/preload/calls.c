@@ -5,6 +5,9 @@
  *   calls odd                what never becomes a key, and alpha = 2
  *   calls loop COUNT         cblas_sgemm 4x4x4
  *   calls step COUNT         the same, printing one element of each result
+ *   calls crash COUNT        the same, then SIGKILL
+ *   calls quit COUNT         the same, then _exit
+ *   calls exec COUNT         the same, then `calls step COUNT` by exec
  *   calls alpha VALUE        one of them with another alpha
  *   calls lines              one of them for each line of input
  *   calls set-threads COUNT  COUNT of them with the BLAS at one thread, then at two, then at one
@@ -17,6 +20,7 @@
 #include <fenv.h>
 #include <f77blas.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -248,6 +252,12 @@ int main(int argc, char **argv)
         loop(atol(argv[2]), cf), print("loop");
     else if (!strcmp(what, "step") && argc == 3)
         step(atol(argv[2]), 1);
+    else if (!strcmp(what, "crash") && argc == 3)
+        step(atol(argv[2]), 1), raise(SIGKILL);
+    else if (!strcmp(what, "quit") && argc == 3)
+        step(atol(argv[2]), 1), _exit(0);
+    else if (!strcmp(what, "exec") && argc == 3)
+        step(atol(argv[2]), 1), execl(argv[0], argv[0], "step", argv[2], NULL);
     else if (!strcmp(what, "alpha") && argc == 3)
         step(1, (float)atof(argv[2]));
     else if (!strcmp(what, "lines"))
