@@ -25,7 +25,8 @@ class Case(unittest.TestCase):
         self.dir = pathlib.Path(temp.name)
         (self.dir / "runtime").mkdir(mode=0o700)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("KFIT_") and k != "LD_PRELOAD"}
-        self.env.update(HOME=temp.name, XDG_RUNTIME_DIR=str(self.dir / "runtime"), XDG_CACHE_HOME=str(self.dir / "xdg"))
+        self.env.update(HOME=temp.name, XDG_RUNTIME_DIR=str(self.dir / "runtime"), XDG_CACHE_HOME=str(self.dir / "xdg"),
+                        XDG_STATE_HOME=str(self.dir / "state"))
         # a program that ends frees what it holds; the sanitizer is here for the rest
         self.env["ASAN_OPTIONS"] = self.env.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
         self.cache = str(self.dir / "cache")

@@ -27,6 +27,19 @@ const struct cli_variable cli_variables[] = {
      "not."},
     {"KFIT_LABEL", true, false, "Name of the deployment, kept in the traces."},
     {"KFIT_BAN", true, false, "Keys that must not run, separated by spaces."},
+    {"KFIT_ALLOW", true, false,
+     "Origins of kernels that may run, separated by commas or spaces, such as seed:*,person:alice; a * ends a "
+     "pattern. A list that cannot be read allows none. Unset: all."},
+    {"KFIT_STRICT", true, false,
+     "1: kernels tuned with another BLAS, compiler or driver do not run. 0 or unset: they run and count as "
+     "stale."},
+    {"KFIT_STATE", true, true,
+     "The directory of what this host remembers: bans (a file, one key a line) and processes that ended "
+     "uncleanly; two such ends of a program with a generation in ten minutes, and its next start only "
+     "records, until `kfit on`. Default: kfit in $XDG_STATE_HOME, else ~/.local/state/kfit."},
+    {"KFIT_FOLLOW", true, false,
+     "1: a running process takes over newly approved generations. Never for one of several ranks, which must "
+     "all hold one table: then, and with KFIT_GENERATION, it is ignored."},
     {"KFIT_LOG", true, false,
      "none, error, warn, info or debug, to stderr. Unset: at most one line per process, a warning or an "
      "error."},
@@ -34,6 +47,9 @@ const struct cli_variable cli_variables[] = {
      "The process's rank, as torchrun sets it, kept in its trace; OMPI_COMM_WORLD_RANK, PMI_RANK and "
      "SLURM_PROCID are "
      "looked at as well."},
+    {"WORLD_SIZE", true, false,
+     "How many ranks there are, as torchrun sets it, for KFIT_FOLLOW; OMPI_COMM_WORLD_SIZE, PMI_SIZE and "
+     "SLURM_NTASKS are looked at as well."},
     {"KFIT_CC", false, true, "The compiler of host candidates. Default: cc."},
     {"KFIT_NVRTC", false, true,
      "The path of libnvrtc, which compiles cuda candidates. Default: the loader's, else that of "
@@ -42,6 +58,9 @@ const struct cli_variable cli_variables[] = {
     {"XDG_RUNTIME_DIR", true, true,
      "Traces that nobody gave a place go into kfit there, and so do the locks of devices."},
     {"XDG_CACHE_HOME", false, true, "The cache is kfit there when KFIT_CACHE is unset."},
-    {"HOME", false, true, "The cache is .cache/kfit there when KFIT_CACHE and XDG_CACHE_HOME are unset."},
+    {"XDG_STATE_HOME", true, true, "What the host remembers is in kfit there when KFIT_STATE is unset."},
+    {"HOME", true, true,
+     "The cache is .cache/kfit there when KFIT_CACHE and XDG_CACHE_HOME are unset, and what the host remembers "
+     "is in .local/state/kfit when KFIT_STATE and XDG_STATE_HOME are."},
     {0},
 };
