@@ -251,6 +251,7 @@ static void take_trace(struct kfit_dispatcher *d, struct kfit_recorder *r)
 {
     struct kfit_trace_header *h = kfit_recorder_header(r);
     h->env = d->env;
+    h->follows = d->follows;
     if (d->params.cache_dir && strlen(d->params.cache_dir) < sizeof h->cache)
         strcpy(h->cache, d->params.cache_dir);
     if (d->header) { /* indexes of generics outlive a fork */

@@ -404,7 +404,7 @@ size_t kfit_state_default_dir(char *buf, size_t size, bool *asked)
             : xdg && *xdg   ? snprintf(buf, size, "%s/kfit", xdg)
             : home && *home ? snprintf(buf, size, "%s/.local/state/kfit", home)
                             : 0;
-    return n > 0 && (size_t)n < size ? (size_t)n : 0;
+    return n > 0 && (size_t)n < size && strcmp(buf, "/dev/null") != 0 ? (size_t)n : 0;
 }
 
 struct each {

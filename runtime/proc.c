@@ -48,6 +48,17 @@ bool kfit_process_forked(void)
     return stat_field(0, FLAGS) & FORKED_NO_EXEC;
 }
 
+int kfit_switch(const char *text)
+{
+    static const char *const words[] = {"0", "1", "no", "yes", "off", "on", "false", "true"};
+    if (!text || !*text)
+        return 0;
+    for (int i = 0; i < 8; i++)
+        if (!strcmp(text, words[i]))
+            return i & 1;
+    return -1;
+}
+
 uint64_t kfit_proc_pid_namespace(void)
 {
     struct stat st;

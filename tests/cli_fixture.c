@@ -9,9 +9,11 @@
  *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
  *   cli_fixture wait CACHE KEY                        an evaluation that waits for a person
  *   cli_fixture ban CACHE KEY
+ *   cli_fixture crash STATE CACHE LABEL               starts with the current generation, runs a kernel of it if it
+ *                                                     may ("records" otherwise), then SIGKILL
  *
  * $FIXTURE sets what a dispatcher would: "generation,state,winners,stale,negatives,banned,unusable", state as
- * the number of a reason.
+ * the number of a reason. $FIXTURE_FOLLOWS: it follows new generations.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -19,8 +21,10 @@
 #include <string.h>
 
 #include "kfit/env.h"
+#include "kfit/generation.h"
 #include "kfit/op.h"
 #include "kfit/receipt.h"
+#include "kfit/state.h"
 #include "kfit/store.h"
 #include "kfit/trace.h"
 
@@ -62,6 +66,7 @@ static void tell(struct kfit_trace_header *h)
     unsigned state = 0, w = 0, stale = 0, n = 0, b = 0, u = 0;
     unsigned long long g = 0;
     const char *text = getenv("FIXTURE");
+    h->follows = getenv("FIXTURE_FOLLOWS") != NULL;
     if (!text || sscanf(text, "%llu,%u,%u,%u,%u,%u,%u", &g, &state, &w, &stale, &n, &b, &u) < 2)
         return;
     h->generation = g;
@@ -232,8 +237,34 @@ static int cache(const char *how, int argc, char **argv)
     return st == KFIT_OK ? 0 : fail(how, &err);
 }
 
+static int crash(const char *state, const char *dir, const char *label)
+{
+    static struct kfit_state_mark mark;
+    struct kfit_error err = {0};
+    struct kfit_recorder *r;
+    struct kfit_state_held held;
+    const struct kfit_recorder_params p = {.label = label, .mode = KFIT_MODE_BOTH};
+    uint64_t number;
+    uint8_t digest[32];
+    bool is_held;
+    enum kfit_status s = kfit_recorder_create(&r, &p, &err);
+    if (s == KFIT_OK)
+        s = kfit_generation_current(dir, &number, digest, &err);
+    if (s == KFIT_OK)
+        s = kfit_state_check(state, kfit_recorder_header(r), number, digest, &held, &is_held, &err);
+    if (s == KFIT_OK && is_held)
+        puts("records"), fflush(stdout);
+    else if (s == KFIT_OK)
+        s = kfit_state_mark(state, kfit_recorder_header(r), number, digest, &mark, &err);
+    if (s == KFIT_OK)
+        raise(SIGKILL);
+    return fail("crash", &err);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 5 && !strcmp(argv[1], "crash"))
+        return crash(argv[2], argv[3], argv[4]);
     if (argc >= 4 && strchr("tkh", argv[1][0]))
         return trace(argv[1], argc - 2, argv + 2);
     if (argc >= 4 && (argc >= 5 || strcmp(argv[1], "stage")))

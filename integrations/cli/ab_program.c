@@ -281,9 +281,12 @@ static _Noreturn void become(const struct ab *ab, enum ab_side side, int out, pi
     if (null > 2)
         close(null);
     sigprocmask(SIG_SETMASK, &ab->before, NULL);
-    cli_under_shim(ab->shim, &(struct cli_served){ab->mode[side], ab->work, ab->cache, ab->label,
-                                                  ab->generation[0] ? ab->generation : NULL});
-    unsetenv("KFIT_STATE"); /* we may end it: that is not a crash of the server */
+    cli_under_shim(ab->shim, &(struct cli_served){.mode = ab->mode[side],
+                                                  .trace = ab->work,
+                                                  .cache = ab->cache,
+                                                  .label = ab->label,
+                                                  .generation = ab->generation[0] ? ab->generation : NULL});
+    setenv("KFIT_STATE", "/dev/null", 1); /* we may end it: that is not a crash of the server */
     execvp(ab->command[0], (char *const *)(uintptr_t)ab->command);
     cli_say("%s: %s", cli_str(ab->command[0]), strerror(errno));
     _exit(errno == ENOENT ? 127 : 126);

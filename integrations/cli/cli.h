@@ -169,7 +169,8 @@ bool cli_shim(char *path, size_t size);
 bool cli_work_dir(char *buf, size_t size, struct kfit_error *err);
 
 struct cli_served { /* values of KFIT_*; NULL: as it is in the environment */
-    const char *mode, *trace, *cache, *label, *generation;
+    const char *mode, *trace, *cache, *label, *generation, *allow;
+    bool strict; /* false: as it is in the environment */
 };
 /* In the child, before exec: sets up its environment. */
 void cli_under_shim(const char *shim, const struct cli_served *s);

@@ -4,12 +4,17 @@
 #include <unistd.h>
 
 #include "explain.h"
+#include "held.h"
+#include "kfit/process.h"
 #include "signing.h"
 
 enum { TEXT_BYTES = 4096 };
 
-struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation, const struct kfit_env *env)
+struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation, const struct kfit_env *env,
+                                      const struct cli_policy *policy)
 {
+    static const struct cli_policy none;
+    const struct cli_policy *p = policy ? policy : &none;
     struct kfit_dispatcher *d = NULL;
     struct kfit_error err = {0};
     char dir[4096];
@@ -19,11 +24,21 @@ struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation,
                                          .trust = cli_trust(),
                                          .cache_dir = cli_cache_dir(cache, dir, sizeof dir),
                                          .generation = generation,
+                                         .allow = p->allow,
+                                         .bans = p->bans,
+                                         .state_dir = p->state,
+                                         .strict = p->strict,
                                          .env = env},
         &err);
     if (s != KFIT_OK)
         cli_failed("explain", s, &err);
     return s == KFIT_OK ? d : NULL;
+}
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
 }
 
 static void explain(struct kfit_dispatcher *d, const union kfit_key *key, cJSON *list)
@@ -45,9 +60,23 @@ static void explain(struct kfit_dispatcher *d, const union kfit_key *key, cJSON 
         printf("%s%s\n", first ? "" : "    ", cli_str(line));
 }
 
+/* Programs of this host that only record with the generation explained; under --json beside the last key. */
+static bool held(struct kfit_dispatcher *d, const char *state, cJSON *list)
+{
+    const struct kfit_trace_header *h = kfit_recorder_header(kfit_dispatcher_recorder(d));
+    cJSON *last = list ? cJSON_GetArrayItem(list, cJSON_GetArraySize(list) - 1) : NULL;
+    if (!h->generation || (list && !last))
+        return true;
+    return cli_held_show(state, h->generation_digest, last ? cJSON_AddArrayToObject(last, "held") : NULL);
+}
+
 int cli_explain(int argc, char **argv)
 {
     const char *cache = NULL, *generation = NULL;
+    struct cli_policy policy = {.allow = variable("KFIT_ALLOW"),
+                                .bans = variable("KFIT_BAN"),
+                                .strict = kfit_switch(variable("KFIT_STRICT")) != 0};
+    char state_buf[4096];
     uint64_t threads = 0;
     bool json = false;
     struct cli_list args = {0};
@@ -62,6 +91,9 @@ int cli_explain(int argc, char **argv)
         {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest (default: the current one)"},
         {"threads", 'n', CLI_COUNT, &threads, "N",
          "BLAS threads of the process (default: those of the system's BLAS)"},
+        {"allow", 'a', CLI_TEXT, &policy.allow, "LIST", "origins of kernels that may run ($KFIT_ALLOW)"},
+        {"strict", 'S', CLI_FLAG, &policy.strict, NULL, "what would be stale does not run ($KFIT_STRICT)"},
+        CLI_OPTION_STATE(&policy.state),
         CLI_OPTION_JSON(&json),
         {0},
     };
@@ -73,6 +105,7 @@ int cli_explain(int argc, char **argv)
                   .min = 1,
                   .max = 1},
               &args);
+    policy.state = cli_state_dir(policy.state, state_buf, sizeof state_buf);
     bool is_key = kfit_key_parse(args.item[0], &key, &err) == KFIT_OK;
     if (!is_key && access(args.item[0], F_OK))
         return cli_usage_error(argv, "\"%s\" is no file, and no key: %s", cli_str(args.item[0]),
@@ -86,19 +119,21 @@ int cli_explain(int argc, char **argv)
         if (cli_generic_probe(NULL, &g, &err) == KFIT_OK && !threads)
             threads = (uint64_t)g.threads;
         kfit_env_host(&env, threads ? (int)threads : 1, g.path[0] ? cli_generic_name(&g, name) : NULL, NULL);
-        if (!(d = cli_explainer(cache, generation, &env)))
+        if (!(d = cli_explainer(cache, generation, &env, &policy)))
             return CLI_FAILED;
         explain(d, &key, list);
+        rc |= !held(d, policy.state, list);
         kfit_dispatcher_destroy(d);
     }
     for (size_t g = 0; g < ts.groups; g++) {
         const struct kfit_trace *t = ts.group[g];
-        if (!(d = cli_explainer(cache, generation, &kfit_trace_header(t)->env))) {
+        if (!(d = cli_explainer(cache, generation, &kfit_trace_header(t)->env, &policy))) {
             rc = CLI_FAILED;
             break;
         }
         for (size_t i = 0; i < kfit_trace_count(t); i++)
             explain(d, &kfit_trace_at(t, i)->key, list);
+        rc |= !held(d, policy.state, list);
         kfit_dispatcher_destroy(d);
     }
     if (json)

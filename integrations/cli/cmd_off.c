@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "held.h"
 
 enum { PIDS_MAX = 4096 };
 
@@ -61,16 +61,17 @@ static void row(cJSON *list, int pid, const char *program, const char *problem)
 /* Both commands: the file, then every live process. */
 static int set(int argc, char **argv, enum kfit_control control, const char *doc)
 {
-    const char *cache = NULL, *reason = "by hand";
+    const char *cache = NULL, *state = NULL, *reason = "by hand";
     bool json = false;
     struct cli_list where = {0};
     struct cli_traces ts = {0};
-    char dir[4096];
+    char dir[4096], state_buf[4096];
     bool off = control == KFIT_CONTROL_OFF;
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
         CLI_OPTION_JSON(&json),
-        {off ? "reason" : NULL, 'r', CLI_TEXT, &reason, "TEXT", "why; shown by status and doctor"},
+        off ? (struct cli_option){"reason", 'r', CLI_TEXT, &reason, "TEXT", "why; shown by status and doctor"}
+            : (struct cli_option)CLI_OPTION_STATE(&state),
         {0},
     };
     cli_parse(argc, argv,
@@ -78,6 +79,8 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
               &where);
     cli_cache_dir(cache, dir, sizeof dir);
     int rc = off ? write_off(dir, reason) : remove_off(dir);
+    if (!off && !cli_held_clear(cli_state_dir(state, state_buf, sizeof state_buf)))
+        rc = CLI_FAILED;
     if (!cli_traces_read(&ts, &where))
         rc = CLI_FAILED;
     cJSON *list = json ? cJSON_CreateArray() : NULL;
@@ -88,6 +91,8 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
         if (!ts.item[i].alive)
             continue;
         enum kfit_status s = kfit_trace_set_control(ts.item[i].path, control, &err);
+        if (s == KFIT_OK && !off && h->follows) /* what was approved meanwhile */
+            s = kfit_trace_set_control(ts.item[i].path, KFIT_CONTROL_RELOAD, &err);
         if (s == KFIT_E_NOTFOUND) /* ended since it was listed */
             continue;
         const char *why = err.text[0] ? SAFE(err.text) : kfit_status_str(s);
@@ -119,5 +124,9 @@ int cli_off(int argc, char **argv)
 
 int cli_on(int argc, char **argv)
 {
-    return set(argc, argv, KFIT_CONTROL_RUN, "Undoes `kfit off`.");
+    return set(
+        argc, argv, KFIT_CONTROL_RUN,
+        "Undoes `kfit off`, and clears what this host holds back because programs ended uncleanly "
+        "with it. Processes that only record for either reason have to be restarted, unless they follow "
+        "(KFIT_FOLLOW).");
 }

@@ -28,7 +28,7 @@ static void near_misses(struct kfit_report *r, const struct cli_traces *ts, cons
             char text[4096], *at;
             if (k->judged || k->env_hard != kfit_text_hash(env->hard))
                 continue;
-            if (!d && !(d = cli_explainer(cache, NULL, env)))
+            if (!d && !(d = cli_explainer(cache, NULL, env, NULL)))
                 return;
             kfit_dispatcher_explain(d, &k->key, text, sizeof text);
             if ((at = strstr(text, "differs from"))) {

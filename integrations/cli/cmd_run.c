@@ -124,8 +124,9 @@ static void collect(const char *work, const char *dest, struct moved *m)
 
 int cli_run(int argc, char **argv)
 {
-    const char *mode = NULL, *trace = "kfit-trace", *cache = NULL, *label = NULL, *generation = NULL;
-    bool quiet = false;
+    const char *mode = NULL, *trace = "kfit-trace", *cache = NULL, *label = NULL, *generation = NULL,
+               *allow = NULL;
+    bool quiet = false, strict = false;
     struct cli_list command = {0};
     const struct cli_option options[] = {
         {"mode", 'm', CLI_TEXT, &mode, "MODE",
@@ -136,6 +137,10 @@ int cli_run(int argc, char **argv)
          "else ~/.cache/kfit)"},
         {"label", 'l', CLI_TEXT, &label, "TEXT", "name of the deployment, kept in the traces"},
         {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest, instead of the current one"},
+        {"allow", 'a', CLI_TEXT, &allow, "LIST",
+         "origins of kernels that may run, such as seed:*,person:alice (default: $KFIT_ALLOW, else all)"},
+        {"strict", 's', CLI_FLAG, &strict, NULL,
+         "kernels tuned with another BLAS or compiler do not run (KFIT_STRICT=1)"},
         {"quiet", 'q', CLI_FLAG, &quiet, NULL, "no summary at the end"},
         {0},
     };
@@ -195,7 +200,13 @@ int cli_run(int argc, char **argv)
         return cli_fail("fork: %s", strerror(errno));
     }
     if (!pid) {
-        cli_under_shim(shim, &(struct cli_served){mode, work, cache, label, generation});
+        cli_under_shim(shim, &(struct cli_served){.mode = mode,
+                                                  .trace = work,
+                                                  .cache = cache,
+                                                  .label = label,
+                                                  .generation = generation,
+                                                  .allow = allow,
+                                                  .strict = strict});
         sigprocmask(SIG_SETMASK, &before, NULL);
         execvp(command.item[0], (char *const *)(uintptr_t)command.item);
         cli_say("%s: %s", cli_str(command.item[0]), strerror(errno));

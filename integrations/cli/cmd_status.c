@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "held.h"
 #include "processes.h"
 
 /* "12 winners, 2 stale, ..." of what is not 0; "" if nothing was loaded or is known of it. */
@@ -33,7 +34,8 @@ static void print(const struct cli_trace *t, const uint64_t count[KFIT_TRACE_REA
         calls += count[i];
     printf("%s %d %s%s%s%s\n", t->alive ? "live " : "ended", h->pid, SAFE(h->program),
            h->label[0] ? " (" : "", SAFE(h->label), h->label[0] ? ")" : "");
-    printf("      mode %s%s", cli_mode_name(h->mode), h->control == KFIT_CONTROL_OFF ? ", switched off" : "");
+    printf("      mode %s%s", cli_mode_name(h->mode),
+           kfit_control_is_off(h->control) ? ", switched off" : "");
     if (h->generation && !h->state_text[0])
         printf(", generation %llu", (unsigned long long)h->generation);
     printf("; %s%s", SAFE(h->state_text), h->state_text[0] ? "" : kfit_reason_text(h->state_reason));
@@ -66,7 +68,7 @@ static cJSON *describe(const struct cli_trace *t, const uint64_t count[KFIT_TRAC
     cJSON_AddStringToObject(o, "label", SAFE(h->label));
     cJSON_AddNumberToObject(o, "rank", h->rank);
     cJSON_AddStringToObject(o, "mode", cli_mode_name(h->mode));
-    cJSON_AddBoolToObject(o, "off", h->control == KFIT_CONTROL_OFF);
+    cJSON_AddBoolToObject(o, "off", kfit_control_is_off(h->control));
     cJSON_AddStringToObject(o, "state", kfit_reason_name(h->state_reason));
     cJSON_AddStringToObject(o, "state_text", SAFE(h->state_text));
     cJSON_AddNumberToObject(o, "generation", (double)h->generation);
@@ -140,16 +142,17 @@ static void mixed_jobs(const struct cli_traces *ts, cJSON *list)
 
 int cli_status(int argc, char **argv)
 {
-    const char *cache = NULL;
+    const char *cache = NULL, *state = NULL;
     bool json = false, live = false;
     struct cli_list where = {0};
     struct cli_traces ts = {0};
     struct kfit_error err = {0};
-    char dir[4096], path[4200], *off = NULL;
+    char dir[4096], path[4200], state_buf[4096], *off = NULL;
     size_t bytes;
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
         {"live", 'l', CLI_FLAG, &live, NULL, "only processes that still run"},
+        CLI_OPTION_STATE(&state),
         CLI_OPTION_JSON(&json),
         {0},
     };
@@ -170,6 +173,9 @@ int cli_status(int argc, char **argv)
     cJSON *root = json ? cJSON_CreateObject() : NULL, *list = json ? cJSON_CreateArray() : NULL;
     if (is_off && !json)
         printf("%s: %s\n", cli_str(dir), off ? cli_str(off) : "off");
+    cJSON *held = json ? cJSON_CreateArray() : NULL;
+    if (!cli_held_show(cli_state_dir(state, state_buf, sizeof state_buf), NULL, held))
+        rc = CLI_FAILED;
     uint64_t published = 0;
     kfit_generation_current(dir, &published, (uint8_t[32]){0}, NULL);
     if (published && !json)
@@ -186,6 +192,7 @@ int cli_status(int argc, char **argv)
     }
     if (json) {
         cJSON_AddBoolToObject(root, "off", is_off);
+        cJSON_AddItemToObject(root, "held", held);
         cJSON_AddStringToObject(root, "off_text", off ? cli_str(off) : "");
         if (published)
             cJSON_AddNumberToObject(root, "current_generation", (double)published);

@@ -55,7 +55,9 @@ void cli_under_shim(const char *shim, const struct cli_served *s)
                      {"KFIT_TRACE", s->trace},
                      {"KFIT_CACHE", s->cache},
                      {"KFIT_LABEL", s->label},
-                     {"KFIT_GENERATION", s->generation}};
+                     {"KFIT_GENERATION", s->generation},
+                     {"KFIT_ALLOW", s->allow},
+                     {"KFIT_STRICT", s->strict ? "1" : NULL}};
     preload(shim);
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         if (variables[i].value)

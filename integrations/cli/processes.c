@@ -16,7 +16,7 @@ uint64_t cli_trace_id(const struct kfit_trace_header *h)
 bool cli_dispatching(const struct kfit_trace_header *h, unsigned *why)
 {
     *why = h->state_reason < KFIT_REASON_COUNT ? h->state_reason : (unsigned)KFIT_REASON_LOAD_FAILED;
-    if (!*why && h->control != KFIT_CONTROL_RUN)
+    if (!*why && kfit_control_is_off(h->control))
         *why = KFIT_REASON_OFF;
     if (!*why && !(h->mode & KFIT_MODE_DISPATCH))
         *why = KFIT_REASON_OFF;

@@ -26,17 +26,19 @@ const struct cli_variable cli_variables[] = {
      "them signed is loaded, and commands publish nothing else. Set but empty: none is. Unset: signed or "
      "not."},
     {"KFIT_LABEL", true, false, "Name of the deployment, kept in the traces."},
-    {"KFIT_BAN", true, false, "Keys that must not run, separated by spaces."},
-    {"KFIT_ALLOW", true, false,
-     "Origins of kernels that may run, separated by commas or spaces, such as seed:*,person:alice; a * ends a "
+    {"KFIT_BAN", true, true, "Keys that must not run, separated by spaces."},
+    {"KFIT_ALLOW", true, true,
+     "Origins of kernels that may run, separated by commas or spaces, such as seed:*,person:alice; a * ends "
+     "a "
      "pattern. A list that cannot be read allows none. Unset: all."},
-    {"KFIT_STRICT", true, false,
+    {"KFIT_STRICT", true, true,
      "1: kernels tuned with another BLAS, compiler or driver do not run. 0 or unset: they run and count as "
      "stale."},
     {"KFIT_STATE", true, true,
      "The directory of what this host remembers: bans (a file, one key a line) and processes that ended "
      "uncleanly; two such ends of a program with a generation in ten minutes, and its next start only "
-     "records, until `kfit on`. Default: kfit in $XDG_STATE_HOME, else ~/.local/state/kfit."},
+     "records, until `kfit on`. Default: kfit in $XDG_STATE_HOME, else ~/.local/state/kfit; /dev/null: "
+     "nothing is remembered."},
     {"KFIT_FOLLOW", true, false,
      "1: a running process takes over newly approved generations. Never for one of several ranks, which must "
      "all hold one table: then, and with KFIT_GENERATION, it is ignored."},
@@ -60,7 +62,8 @@ const struct cli_variable cli_variables[] = {
     {"XDG_CACHE_HOME", false, true, "The cache is kfit there when KFIT_CACHE is unset."},
     {"XDG_STATE_HOME", true, true, "What the host remembers is in kfit there when KFIT_STATE is unset."},
     {"HOME", true, true,
-     "The cache is .cache/kfit there when KFIT_CACHE and XDG_CACHE_HOME are unset, and what the host remembers "
+     "The cache is .cache/kfit there when KFIT_CACHE and XDG_CACHE_HOME are unset, and what the host "
+     "remembers "
      "is in .local/state/kfit when KFIT_STATE and XDG_STATE_HOME are."},
     {0},
 };

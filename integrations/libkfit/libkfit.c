@@ -7,6 +7,7 @@
 
 #include "kfit/dispatch.h"
 #include "kfit/kfit.h"
+#include "kfit/process.h"
 
 struct kfit {
     struct kfit_dispatcher *dispatcher;
@@ -22,14 +23,8 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-static bool is(const char *text, const char *word)
-{
-    return text && !strcmp(text, word);
-}
-
 struct kfit_open_params kfit_params_from_environment(void)
 {
-    const char *strict = variable("KFIT_STRICT");
     return (struct kfit_open_params){
         .mode = variable("KFIT_MODE"),
         .cache_dir = variable("KFIT_CACHE"),
@@ -40,8 +35,8 @@ struct kfit_open_params kfit_params_from_environment(void)
         .label = variable("KFIT_LABEL"),
         .state_dir = variable("KFIT_STATE"),
         .allow = variable("KFIT_ALLOW"),
-        .strict = strict && !is(strict, "0"),
-        .follow = is(variable("KFIT_FOLLOW"), "1"),
+        .strict = kfit_switch(variable("KFIT_STRICT")) != 0,
+        .follow = kfit_switch(variable("KFIT_FOLLOW")) > 0,
     };
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kfit/env.h"
+#include "kfit/process.h"
 #include "kfit/state.h"
 #include "preload.h"
 
@@ -96,11 +97,10 @@ static enum kfit_mode read_mode(const struct kfit_log *log)
 /* What cannot be read is taken as `otherwise`, the careful side. */
 static bool read_flag(const char *name, bool otherwise, const struct kfit_log *log)
 {
-    static const char *const words[] = {"0", "1", "no", "yes", "off", "on", "false", "true"};
     const char *text = variable(name);
-    int i = text ? WORD(text, words) : 0;
-    if (i >= 0)
-        return i & 1;
+    int on = kfit_switch(text);
+    if (on >= 0)
+        return on;
     kfit_logf(log, KFIT_LOG_ERROR, "%s=%.32s is neither 0 nor 1; taken as %d", name, text, otherwise);
     return otherwise;
 }

@@ -268,11 +268,14 @@ static void nobody_asked_nobody_is_told(void)
     CHECK_STR(answers(REPLACED, xdg), "");
     snprintf(state_dir, sizeof state_dir, "%s/xdg/kfit", kfit_test_dir());
     CHECK_INT(files("run-"), 1);
+    for (int i = 0; i < 3; i++)
+        CHECK_STR(answers(REPLACED, "KFIT_STATE=/dev/null"), "");
+    CHECK_INT(files(""), 1);
 }
 
 static void directories_that_cannot_be(void)
 {
-    static const char *const dirs[] = {"/dev/null", "/proc/none", "/dev/null/no"};
+    static const char *const dirs[] = {"/dev/zero", "/proc/none", "/dev/null/no"};
     begin();
     for (unsigned i = 0; i < 3; i++) {
         snprintf(state_env, sizeof state_env, "KFIT_STATE=%s", dirs[i]);

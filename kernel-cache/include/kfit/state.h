@@ -37,7 +37,7 @@ extern "C" {
 #define KFIT_STATE_WINDOW_S 600
 
 /* $KFIT_STATE, else $XDG_STATE_HOME/kfit, else $HOME/.local/state/kfit. Returns the length, 0 if there is no
- * such place. *asked (may be NULL): somebody set KFIT_STATE. */
+ * such place, or if it is /dev/null: nothing shall be remembered. *asked (may be NULL): somebody set KFIT_STATE. */
 size_t kfit_state_default_dir(char *buf, size_t size, bool *asked);
 
 /* Of one program with one generation. Texts may hold anything a hostile file held, but end. */

@@ -96,7 +96,8 @@ struct kfit_trace_header { /* 4096 bytes */
     char program[128];    /* command name and first argument */
     char state_text[256]; /* one sentence for people: what state, why */
     struct kfit_env env;
-    uint32_t generic_count, zero;
+    uint32_t generic_count;
+    uint32_t follows; /* 1: takes over new generations when asked to by KFIT_CONTROL_RELOAD */
     struct kfit_generic generics[KFIT_TRACE_GENERICS];
     uint64_t pid_namespace; /* inode of /proc/self/ns/pid: what pid means */
     /* taken from reserved since version 1 began: zero in older files */
