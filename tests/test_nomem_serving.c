@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ EXPORT void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off
 
 static struct kfit_record *records;
 static struct kfit_env env;
-static char traces[160];
+static char traces[160], state[160];
 enum { COUNT = 400 };
 
 static void prepare(void)
@@ -33,6 +34,11 @@ static void prepare(void)
     for (int i = 0; i < COUNT; i++)
         records[i].env_hard = env.hard_hash;
     snprintf(traces, sizeof traces, "%s/traces", kfit_test_dir());
+    snprintf(state, sizeof state, "%s/state", kfit_test_dir());
+    char bans[200];
+    snprintf(bans, sizeof bans, "%s/bans", state);
+    CHECK(!mkdir(state, 0700));
+    kfit_test_write(bans, "# none today\n", 13);
     struct kfit_publish_params p = {
         .dir = kfit_test_dir(), .records = records, .count = COUNT, .envs = &env, .env_count = 1};
     CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
@@ -59,8 +65,11 @@ static bool serve(void)
 {
     struct kfit_error err = {0};
     struct kfit_dispatcher *d;
-    struct kfit_dispatcher_params p = {
-        .mode = KFIT_MODE_BOTH, .cache_dir = kfit_test_dir(), .trace_dir = traces, .env = &env};
+    struct kfit_dispatcher_params p = {.mode = KFIT_MODE_BOTH,
+                                       .cache_dir = kfit_test_dir(),
+                                       .trace_dir = traces,
+                                       .state_dir = state,
+                                       .env = &env};
     enum kfit_status s = kfit_dispatcher_create(&d, &p, &err);
     if (s != KFIT_OK) {
         CHECK(s == KFIT_E_NOMEM && !d && err.text[0]);

@@ -139,7 +139,7 @@ int cli_run(int argc, char **argv)
         {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest, instead of the current one"},
         {"allow", 'a', CLI_TEXT, &allow, "LIST",
          "origins of kernels that may run, such as seed:*,person:alice (default: $KFIT_ALLOW, else all)"},
-        {"strict", 's', CLI_FLAG, &strict, NULL,
+        {"strict", 'S', CLI_FLAG, &strict, NULL,
          "kernels tuned with another BLAS or compiler do not run (KFIT_STRICT=1)"},
         {"quiet", 'q', CLI_FLAG, &quiet, NULL, "no summary at the end"},
         {0},
