@@ -13,7 +13,8 @@
  *                                                     may ("records" otherwise), then SIGKILL
  *
  * $FIXTURE sets what a dispatcher would: "generation,state,winners,stale,negatives,banned,unusable", state as
- * the number of a reason. $FIXTURE_FOLLOWS: it follows new generations.
+ * the number of a reason. $FIXTURE_FOLLOWS: the cache whose new generations it
+ * follows.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -66,7 +67,9 @@ static void tell(struct kfit_trace_header *h)
     unsigned state = 0, w = 0, stale = 0, n = 0, b = 0, u = 0;
     unsigned long long g = 0;
     const char *text = getenv("FIXTURE");
-    h->follows = getenv("FIXTURE_FOLLOWS") != NULL;
+    const char *follows = getenv("FIXTURE_FOLLOWS");
+    h->follows = follows != NULL;
+    snprintf(h->cache, sizeof h->cache, "%s", follows ? follows : "");
     if (!text || sscanf(text, "%llu,%u,%u,%u,%u,%u,%u", &g, &state, &w, &stale, &n, &b, &u) < 2)
         return;
     h->generation = g;

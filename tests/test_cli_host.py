@@ -29,25 +29,32 @@ class HeldBack(Staged):
     def held(self, command, *args):
         return json.loads(self.c(command, "--json", *args)[0])
 
+    def here(self, command, *args, rc=0):
+        """With a directory: without one these commands look at, and switch, every process of the machine."""
+        return self.c(command, *args, self.dir / "runtime", rc=rc)
+
+    def status(self, *args):
+        return json.loads(self.here("status", "--json", *args)[0])["held"]
+
     def test_status_shows_it_and_on_clears_it(self):
-        self.assertEqual(self.held("status")["held"], [])  # nobody has started since
+        self.assertEqual(self.status(), [])  # nobody has started since
         self.assertFalse(self.crash())
-        (h,) = self.held("status")["held"]
+        (h,) = self.status()
         self.assertEqual((h["generation"], h["label"], h["unclean_ends"]), (1, "prod", 2))
         self.assertRegex(h["program"], r"cli_fixture crash")
         self.assertGreater(h["last_unix_s"], 1700000000)
-        out, _ = self.c("status")
+        out, _ = self.here("status")
         self.assertRegex(out, r"HELD BACK here: generation 1 \([0-9a-f]{12}\) for .*cli_fixture crash \(prod\): 2 unclean "
                               r"ends in 10 minutes, the last at 20.*; it only records. `kfit on` clears it\n")
         self.assertTrue(self.crash("test"))  # another deployment
-        self.c("off")
-        self.assertEqual(len(self.held("status")["held"]), 1)
-        _, err = self.c("on")
+        self.here("off")
+        self.assertEqual(len(self.status()), 1)
+        _, err = self.here("on")
         self.assertIn("1 held back generation cleared; restart the programs that only record", err)
-        self.assertEqual(self.held("status")["held"], [])
+        self.assertEqual(self.status(), [])
         self.assertEqual(list(self.state.iterdir()), [])
         self.assertTrue(self.crash())
-        self.assertNotIn("cleared", self.c("on")[1])
+        self.assertNotIn("cleared", self.here("on")[1])
 
     def test_explain_shows_it_for_its_generation(self):
         self.assertFalse(self.crash())
@@ -66,31 +73,31 @@ class HeldBack(Staged):
         self.crash(state=other)
         self.crash(state=other)
         self.crash(state=other)
-        self.assertEqual(len(self.held("status", "--state", other)["held"]), 1)
-        self.assertEqual(len(self.held("status")["held"]), 0)
+        self.assertEqual(len(self.status("--state", other)), 1)
+        self.assertEqual(len(self.status()), 0)
         self.env["KFIT_STATE"] = str(other)
         self.assertIn("HELD", self.c("explain", key(64))[0])
-        self.c("on", "--state", self.state)
-        self.assertEqual(len(self.held("status")["held"]), 1)
-        self.c("on")
-        self.assertEqual(len(self.held("status")["held"]), 0)
+        self.here("on", "--state", self.state)
+        self.assertEqual(len(self.status()), 1)
+        self.here("on")
+        self.assertEqual(len(self.status()), 0)
         self.env["KFIT_STATE"] = str(self.dir / "none")  # holds nothing
-        self.assertEqual(self.held("status")["held"], [])
-        self.c("on")
+        self.assertEqual(self.status(), [])
+        self.here("on")
 
     def test_what_cannot_be_read_is_named(self):
         self.assertFalse(self.crash())
         self.state.chmod(0o777)
         for command in ["status", "on"]:
-            _, err = self.c(command, rc=1)
+            _, err = self.here(command, rc=1)
             self.assertIn(f"{self.state}: mode 0777 lets others write it", err)
         self.state.chmod(0o700)
         (held,) = self.state.glob("held-*")
         held.write_bytes(os.urandom(512))
-        out, _ = self.c("status")
+        out, _ = self.here("status")
         self.assertIn("damaged file", out)
         self.assertFalse(self.crash())
-        self.assertIn("1 held back", self.c("on")[1])
+        self.assertIn("1 held back", self.here("on")[1])
 
     def test_hostile_labels_are_escaped(self):
         for _ in range(3):
@@ -99,11 +106,11 @@ class HeldBack(Staged):
         raw = bytearray(held[0].read_bytes())
         at = raw.index(b"<b>")
         self.assertIn(b"?[31m<b>", raw)  # the recorder saw to that
-        out = self.c("status")[0] + self.c("status", "--json")[0]
+        out = self.here("status")[0] + self.here("status", "--json")[0]
         self.assertNotIn("\033", out)
         raw[at:at + 3] = b"\033[m"  # a file that lies about its checksum is not believed
         held[0].write_bytes(raw)
-        self.assertNotIn("\033", self.c("status")[0])
+        self.assertNotIn("\033", self.here("status")[0])
 
 
 class Policy(Staged):
@@ -173,8 +180,9 @@ class Following(Held, Staged):
     def setUp(self):
         super().setUp()
         self.env["KFIT_TRACE"] = self.traces  # where commands look
-        self.follower = self.hold(FIXTURE_FOLLOWS="1")
+        self.follower = self.hold(FIXTURE_FOLLOWS=self.cache)
         self.other = self.hold()
+        self.elsewhere = self.hold(FIXTURE_FOLLOWS=str(self.dir))  # another cache's
 
     def control(self, process):
         return int(self.tell(process, ""))
@@ -183,6 +191,7 @@ class Following(Held, Staged):
         _, err = self.c("approve", key(64))
         self.assertIn("1 running process follows new generations: taken over with the next call", err)
         self.assertEqual((self.control(self.follower), self.control(self.other)), (RELOAD, 0))
+        self.assertEqual(self.control(self.elsewhere), 0)
         self.end_of_request()
         self.c("approve", key(64))  # changes nothing
         self.assertEqual(self.control(self.follower), 0)
@@ -190,13 +199,13 @@ class Following(Held, Staged):
         self.end_of_request()
         self.c("rollback")
         self.assertEqual((self.control(self.follower), self.control(self.other)), (RELOAD, 0))
-        self.c("off")
+        self.c("off", self.traces)
         self.assertEqual((self.control(self.follower), self.control(self.other)), (RELOAD | 1, 1))
         self.end_of_request()
-        self.c("on")
+        self.c("on", self.traces)
         self.assertEqual((self.control(self.follower), self.control(self.other)), (RELOAD, 0))
         out, _ = self.kfit("status", "--json", self.traces)
-        self.assertEqual([p["off"] for p in json.loads(out)["processes"]], [False, False])
+        self.assertEqual([p["off"] for p in json.loads(out)["processes"]], [False] * 3)
 
     def end_of_request(self):
         """What a dispatcher does first."""

@@ -305,7 +305,7 @@ int cli_approve(int argc, char **argv)
     cli_say("%zu taken over, %zu withdrawn, %zu banned taken out, %zu below --min-ratio; undo with `kfit "
             "rollback`",
             a.added, a.withdrawn, a.banned, a.below);
-    cli_follow();
+    cli_follow(o.dir);
     rc = CLI_OK;
 out:
     cli_signer_close(&signer);
@@ -350,6 +350,6 @@ int cli_rollback(int argc, char **argv)
         return cli_failed(dir, s, &err);
     printf("generation %llu is current (was %llu)\n", (unsigned long long)to, (unsigned long long)now);
     cli_say("servers take it when they next start; `kfit off` stops running ones");
-    cli_follow();
+    cli_follow(dir);
     return CLI_OK;
 }

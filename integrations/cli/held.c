@@ -2,6 +2,7 @@
 #include "held.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "kfit/state.h"
 
@@ -60,14 +61,26 @@ bool cli_held_clear(const char *state)
     return st == KFIT_OK || !cli_failed("--state", st, &err);
 }
 
-void cli_follow(void)
+/* What a process calls its cache may be seen from its own mounts only. */
+static bool may_follow(const struct kfit_trace_header *h, const struct stat *cache)
 {
+    char path[sizeof h->cache + 1];
+    struct stat st;
+    snprintf(path, sizeof path, "%.*s", (int)sizeof h->cache, h->cache);
+    return h->follows && (stat(path, &st) || (st.st_dev == cache->st_dev && st.st_ino == cache->st_ino));
+}
+
+void cli_follow(const char *cache)
+{
+    struct stat st;
     struct cli_traces ts = {0};
     size_t follow = 0;
+    if (stat(cache, &st))
+        return; /* removed since */
     cli_traces_read(&ts, NULL);
     for (size_t i = 0; i < ts.count; i++) {
         const struct kfit_trace_header *h = kfit_trace_header(ts.item[i].t);
-        follow += ts.item[i].alive && h->follows &&
+        follow += ts.item[i].alive && may_follow(h, &st) &&
                   kfit_trace_set_control(ts.item[i].path, KFIT_CONTROL_RELOAD, NULL) == KFIT_OK;
     }
     if (follow)

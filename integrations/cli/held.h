@@ -19,7 +19,8 @@ bool cli_held_show(const char *state, const uint8_t digest[32], cJSON *list);
 /* Forgets it, and says what; false, and said, if that failed. */
 bool cli_held_clear(const char *state);
 
-/* Asks every live process that follows to take over what is current, and says how many there are. */
-void cli_follow(void);
+/* Asks every live process that follows this cache (or one whose directory is not to be seen from here) to take over
+ * what is current, and says how many there are. */
+void cli_follow(const char *cache);
 
 #endif
