@@ -274,6 +274,21 @@ enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfi
     return KFIT_OK;
 }
 
+bool kfit_report_kept_for(const struct kfit_report_key *k, const char *code)
+{
+    return k->judged && k->verdict != KFIT_VERDICT_PROMOTED && !strcmp(k->code, code);
+}
+
+bool kfit_report_reason_begins(const struct kfit_report *r, size_t i)
+{
+    size_t first = 0;
+    if (!kfit_report_kept_for(&r->keys[i], r->keys[i].code))
+        return false;
+    while (first < i && !kfit_report_kept_for(&r->keys[first], r->keys[i].code))
+        first++;
+    return first == i;
+}
+
 void kfit_report_finish(struct kfit_report *r)
 {
     free(r->keys);

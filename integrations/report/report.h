@@ -113,6 +113,11 @@ enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfi
                                   struct kfit_error *err);
 void kfit_report_finish(struct kfit_report *r);
 
+/* Whether the key was judged and kept the original for this code. */
+bool kfit_report_kept_for(const struct kfit_report_key *k, const char *code);
+/* Whether keys[i] is the first of those that kept the original for its code. */
+bool kfit_report_reason_begins(const struct kfit_report *r, size_t i);
+
 /* The first line of every report, one sentence without a full stop; returns buf. */
 const char *kfit_report_headline(const struct kfit_report *r, char *buf, size_t size);
 /* What that line rests on, in one or two sentences; returns buf. */

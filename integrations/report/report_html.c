@@ -74,39 +74,36 @@ static void add_near_misses(cJSON *values, const struct kfit_report *r)
     }
 }
 
-/* Keys that were judged and kept the original, by the reason, the reason with the largest key first. */
+/* Keys that kept the original, by the reason, the reason with the largest key first. */
 static void add_kept(cJSON *values, const struct kfit_report *r)
 {
     cJSON *array = kfit_page_table(values, "kept");
-    bool *done = calloc(r->count + 1, sizeof *done);
-    for (size_t i = 0; done && i < r->count; i++) {
-        const struct kfit_report_key *first = &r->keys[i];
+    for (size_t i = 0; i < r->count; i++) {
+        const char *code = r->keys[i].code;
         double share = 0;
         size_t n = 0;
         char text[32];
-        if (done[i] || !first->judged || first->verdict == KFIT_VERDICT_PROMOTED)
+        if (!kfit_report_reason_begins(r, i))
             continue;
         cJSON *o = cJSON_CreateObject(), *keys = cJSON_AddArrayToObject(o, "keys");
         for (size_t j = i; j < r->count; j++) {
             const struct kfit_report_key *k = &r->keys[j];
             char key[KFIT_KEY_TEXT_MAX];
-            if (!k->judged || k->verdict == KFIT_VERDICT_PROMOTED || strcmp(k->code, first->code))
+            if (!kfit_report_kept_for(k, code))
                 continue;
-            done[j] = true;
             share += k->share;
             kfit_key_format(&k->key, key, sizeof key);
             if (n++ < KEYS_SHOWN)
                 cJSON_AddItemToArray(keys, cJSON_CreateString(key));
         }
-        kfit_page_text(o, "code", "%s", first->code);
-        kfit_page_text(o, "words", "%s", kfit_report_code_words(first->code));
+        kfit_page_text(o, "code", "%s", code);
+        kfit_page_text(o, "words", "%s", kfit_report_code_words(code));
         kfit_page_text(o, "count", "%s %s", kfit_page_count(n, text), n == 1 ? "shape" : "shapes");
         kfit_page_text(o, "of_time", "%s", r->calls ? kfit_page_percent(share, text) : "");
         if (n > KEYS_SHOWN)
             kfit_page_text(o, "more", "%s", kfit_page_count(n - KEYS_SHOWN, text));
         cJSON_AddItemToArray(array, o);
     }
-    free(done);
 }
 
 struct changing {

@@ -64,15 +64,17 @@ static void tables(const struct kfit_report *r, FILE *to)
     bool title = false;
     for (size_t i = 0; i < r->count; i++) {
         const struct kfit_report_key *k = &r->keys[i];
-        char key[KFIT_KEY_TEXT_MAX];
-        if (!k->judged || k->verdict == KFIT_VERDICT_PROMOTED)
+        if (!kfit_report_reason_begins(r, i))
             continue;
         if (!title)
             fprintf(to, "\nThe original is kept for\n");
         title = true;
-        kfit_key_format(&k->key, key, sizeof key);
-        fprintf(to, "  %-14s %s\n      %s\n", k->code[0] ? k->code : "-", key,
-                kfit_report_code_words(k->code));
+        fprintf(to, "  %-14s %s\n", k->code[0] ? k->code : "-", kfit_report_code_words(k->code));
+        for (size_t j = i; j < r->count; j++) {
+            char key[KFIT_KEY_TEXT_MAX];
+            if (kfit_report_kept_for(&r->keys[j], k->code) && kfit_key_format(&r->keys[j].key, key, sizeof key))
+                fprintf(to, "      %s\n", key);
+        }
     }
 
     title = false;
