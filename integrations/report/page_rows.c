@@ -38,7 +38,7 @@ cJSON *kfit_page_table(cJSON *object, const char *name)
 
 void kfit_page_prune(cJSON *object)
 {
-    for (cJSON *item = object->child, *next; item; item = next) {
+    for (cJSON *item = object ? object->child : NULL, *next; item; item = next) {
         const cJSON *rows = cJSON_GetObjectItemCaseSensitive(item, "rows");
         next = item->next;
         if (rows && !rows->child)
