@@ -31,9 +31,10 @@ struct kfit_report_want {
 /* What `kfit ab` measured: the same program with and without dispatch. */
 struct kfit_report_ab {
     char command[256], mode[8]; /* words joined by spaces; "runs" or "phases" */
+    char metric[128];           /* regular expression of the number that was compared; "": the time */
     unsigned pairs;
     uint64_t generation;   /* 0: not said */
-    double ratio, lo, hi;  /* time without / time with dispatch, 95 % interval */
+    double ratio, lo, hi;  /* time without / time with dispatch (or the metric's), 95 % interval */
     double off_s, on_s;    /* the times; 0: not said */
     double predicted;      /* the ratio that the per-shape gains predicted; 0: none */
     double spread;         /* relative, of the runs without dispatch; < 0: not said */

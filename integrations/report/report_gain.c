@@ -140,11 +140,11 @@ const char *kfit_report_basis(const struct kfit_report *r, char *buf, size_t siz
         if (ab->generation && r->generation && ab->generation != r->generation)
             snprintf(other, sizeof other, " It ran generation %llu, this report is about generation %llu.",
                      (unsigned long long)ab->generation, (unsigned long long)r->generation);
-        snprintf(
-            buf, size,
-            "Measured by kfit ab in %u pairs of %s: without dispatch the program takes %.3f [%.3f, %.3f] "
-            "times as long%s.%s",
-            ab->pairs, ab->mode, ab->ratio, ab->lo, ab->hi, predicted, other);
+        snprintf(buf, size, "Measured by kfit ab in %u pairs of %s: %s %.3f [%.3f, %.3f] times as %s%s.%s",
+                 ab->pairs, ab->mode,
+                 ab->metric[0] ? "with dispatch the program's own metric is"
+                               : "without dispatch the program takes",
+                 ab->ratio, ab->lo, ab->hi, ab->metric[0] ? "good" : "long", predicted, other);
     } else if (g->known && g->at_most) {
         snprintf(buf, size,
                  "Estimated from calls and judged times, of the recorded time in known ops. What else the "

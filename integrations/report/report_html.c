@@ -174,7 +174,9 @@ static void add_measurement(cJSON *values, const struct kfit_report_ab *ab)
     cJSON *rows = kfit_page_table(values, "ab");
     char text[80];
     snprintf(text, sizeof text, "%.3f [%.3f, %.3f]", ab->ratio, ab->lo, ab->hi);
-    kfit_page_cells(rows, "Time without / time with", text, NULL);
+    kfit_page_cells(rows, ab->metric[0] ? "Ratio of the metric" : "Time without / time with", text, NULL);
+    if (ab->metric[0])
+        kfit_page_cells(rows, "Metric", ab->metric, NULL);
     if (ab->off_s > 0 && ab->on_s > 0) {
         char off[24], on[24];
         snprintf(text, sizeof text, "%s and %s", kfit_report_ns(ab->off_s * 1e9, off),

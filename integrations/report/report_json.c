@@ -69,6 +69,7 @@ static cJSON *measurement(const struct kfit_report_ab *ab)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "mode", ab->mode);
+    cJSON_AddBoolToObject(o, "metric", ab->metric[0]);
     cJSON_AddNumberToObject(o, "pairs", ab->pairs);
     number(o, "ratio", ab->ratio, true);
     number(o, "lo", ab->lo, true);
