@@ -289,9 +289,9 @@ class Gain(Paged, Staged):
         self.assertTrue(self.measured(ratio=0.8, lo=0.75, hi=0.9)[0].endswith("; the program loses 25 % [11, 33], measured"))
         self.says(self.measured(generation=9)[2], "It ran generation 9, this report is about generation 1.")
         self.measured(off_s=None, on_s=None, predicted=None, generation=None, spread=None)
-        self.says(self.measured(metric={"regex": "tokens/s: ([0-9.]+)", "better": "higher"})[2],
+        self.says(self.measured(metrics=[{"regex": "tokens/s: ([0-9.]+)", "better": "higher"}, {"regex": "x"}])[2],
                   "with dispatch the program's own metric is 1.250 [1.200, 1.300] times as good", "Metric tokens/s: ([0-9.]+)")
-        hostile = self.measured(metric={"regex": "<b>"}, command=["</script><img src=x>", "\u2028\u0001"])[2]
+        hostile = self.measured(metrics=[{"regex": "<b>"}], command=["</script><img src=x>", "\u2028\u0001"])[2]
         self.assertNotIn("img", hostile.tags)
         self.says(hostile, "Command </script><img src=x> \\xe2\\x80\\xa8\\x01")
 

@@ -63,8 +63,9 @@ enum kfit_status kfit_report_ab_parse(const char *json, size_t bytes, struct kfi
     } else {
         s = KFIT_OK;
         snprintf(out->mode, sizeof out->mode, "%s", mode);
-        const char *metric = cJSON_GetStringValue(
-            cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(o, "metric"), "regex"));
+        /* with several metrics the ratio is the first one's */
+        const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(o, "metrics"), 0);
+        const char *metric = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(first, "regex"));
         snprintf(out->metric, sizeof out->metric, "%s", metric ? metric : "");
         out->pairs = (unsigned)pairs;
         number(o, "off_s", &out->off_s);
