@@ -38,6 +38,7 @@ static const char *const words[KFIT_CODE_COUNT] = {
     [KFIT_CODE_HIDDEN_WRONG] = "the candidate is wrong on inputs it had not seen",
     [KFIT_CODE_SLOW_TIE] = "the best candidate is as fast as the original: a tie keeps the original",
     [KFIT_CODE_SLOW_BEHIND] = "the best candidate is slower than the original",
+    [KFIT_CODE_SLOW_COLD] = "the best candidate is faster with warm data and slower with cold data",
     [KFIT_CODE_TIMING_CLOCKS] = "two clocks disagreed about the candidate, so its time is not believed",
     [KFIT_CODE_TIMING_NOISE] = "the machine was too noisy to tell; tune again when it is idle",
     [KFIT_CODE_SUSPECT_ROOFLINE] = "faster than the measured bound allows: a person must look at it",
