@@ -8,7 +8,7 @@ import subprocess
 from cli_helpers import BF16, FIXTURE, KFIT, Case, key, main
 
 COMMANDS = ["run", "trace ls", "trace merge", "trace export", "tune", "eval", "review", "approve", "rollback", "off", "on",
-            "status", "cache ls", "cache show", "cache verify", "explain", "ab", "report", "doctor", "demo"]
+            "status", "cache ls", "cache show", "cache verify", "explain", "ab", "report", "metrics", "doctor", "demo"]
 
 
 class Usage(Case):

@@ -38,6 +38,7 @@ int cli_on(int argc, char **argv);
 int cli_status(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_report(int argc, char **argv);
+int cli_metrics(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_ab(int argc, char **argv);
 int cli_demo(int argc, char **argv);
@@ -158,6 +159,9 @@ bool cli_runtime_dir(unsigned i, char *buf, size_t size);
 /* A whole file of at most max bytes, malloc'ed, NUL beyond the end. */
 enum kfit_status cli_read_file(const char *path, size_t max, char **out, size_t *bytes,
                                struct kfit_error *err);
+/* Writes path anew: beside it, made durable, then renamed, so that readers see the old file or the new one. */
+enum kfit_status cli_write_file(const char *path, const void *data, size_t bytes, unsigned mode,
+                                struct kfit_error *err);
 
 /* ---- a program under the shim (launch.c) ---- */
 
@@ -186,7 +190,8 @@ struct cli_trace {
 struct cli_traces {
     struct cli_trace *item;
     size_t count;
-    size_t unreadable; /* named on stderr */
+    size_t unreadable; /* named on stderr, unless quiet */
+    bool quiet;        /* set by the caller who reads again and again */
     /* merged by hard environment, in order of appearance; filled by cli_traces_merge */
     struct kfit_trace **group;
     size_t groups;

@@ -165,3 +165,37 @@ out:
         close(fd);
     return s;
 }
+
+enum kfit_status cli_write_file(const char *path, const void *data, size_t bytes, unsigned mode,
+                                struct kfit_error *err)
+{
+    char temp[PATH_MAX];
+    const char *doing = "making a file beside it";
+    enum kfit_status s;
+    int fd;
+    if ((size_t)snprintf(temp, sizeof temp, "%s.XXXXXX", path) >= sizeof temp)
+        return kfit_fail(err, KFIT_E_ARG, "%.100s...: path too long", path);
+    fd = mkostemp(temp, O_CLOEXEC);
+    if (fd < 0)
+        return kfit_fail(err, KFIT_E_IO, "%s: %s: %s", path, doing, strerror(errno));
+    doing = "writing";
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = write(fd, (const char *)data + done, bytes - done);
+        if (n < 0 && errno != EINTR)
+            goto fail;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (fchmod(fd, mode) || fsync(fd))
+        goto fail;
+    doing = "renaming";
+    if (!rename(temp, path)) {
+        close(fd);
+        return KFIT_OK;
+    }
+fail:
+    s = kfit_fail(err, errno == ENOSPC || errno == EDQUOT ? KFIT_E_FULL : KFIT_E_IO, "%s: %s: %s", path, doing,
+                  strerror(errno));
+    close(fd);
+    unlink(temp);
+    return s;
+}

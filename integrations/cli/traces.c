@@ -36,7 +36,8 @@ static bool add_file(struct cli_traces *ts, const char *path)
     enum kfit_status s = kfit_trace_read(path, &t, &err);
     if (s != KFIT_OK) {
         ts->unreadable++;
-        cli_say("%s: not a readable trace (%s): %s", cli_str(path), kfit_status_str(s), SAFE(err.text));
+        if (!ts->quiet)
+            cli_say("%s: not a readable trace (%s): %s", cli_str(path), kfit_status_str(s), SAFE(err.text));
         return false;
     }
     ts->item = cli_alloc(ts->item, (ts->count + 1) * sizeof *ts->item);
@@ -143,8 +144,10 @@ bool cli_traces_read(struct cli_traces *ts, const struct cli_list *where)
     for (size_t i = 0; where && i < where->count; i++) {
         const char *path = where->item[i];
         if (stat(path, &st)) {
-            cli_say("%s: %s; give a trace file or a directory that `kfit run --trace` wrote", cli_str(path),
-                    strerror(errno));
+            ts->unreadable++;
+            if (!ts->quiet)
+                cli_say("%s: %s; give a trace file or a directory that `kfit run --trace` wrote",
+                        cli_str(path), strerror(errno));
             ok = false;
         } else if (S_ISDIR(st.st_mode)) {
             add_dir(ts, path, true);

@@ -56,6 +56,7 @@ VARIABLES = {
     "doctor": ["KFIT_CC", "KFIT_NVRTC"],
     "status": ["KFIT_TRACE"],
     "report": ["KFIT_TRACE"],
+    "metrics": ["KFIT_TRACE"],
     "off": ["KFIT_TRACE"],
     "on": ["KFIT_TRACE"],
     "trace ls": ["KFIT_TRACE"],
@@ -74,6 +75,7 @@ SEE_ALSO = {
     "status": ["off", "report", "explain"],
     "explain": ["status", "report", "cache show"],
     "report": ["status", "explain", "tune"],
+    "metrics": ["status", "report"],
     "doctor": ["status", "cache verify"],
     "demo": ["run", "tune", "approve", "report"],
 }
@@ -116,6 +118,9 @@ EXAMPLES = {
             "kfit ab --phases 10 --metric 'tokens/s: ([0-9.]+)' --out ab.json -- python3 server.py"),
            ("How quiet the machine is:", "kfit ab --aa -- python3 batch.py")],
     "report": [("What it brings:", "kfit report traces"), ("As text, and as JSON in a file:", "kfit report --json=report.json traces")],
+    "metrics": [("A page to scrape, whose counters outlive a restart:",
+                 "kfit metrics --listen 9464 --state /var/lib/kfit/metrics.json"),
+                ("A file for node_exporter, from a timer:", "kfit metrics --textfile /var/lib/node_exporter/kfit.prom")],
     "doctor": [("Before tuning, or when something is odd:", "kfit doctor")],
     "demo": [("In a directory of its own:", "kfit demo --dir demo")],
 }
