@@ -351,7 +351,7 @@ class Phases(Ab):
         while "pair 1 of 240" not in line:
             line = p.stderr.readline()
             self.assertTrue(line)
-        self.kfit("off", "--cache", self.cache)
+        self.kfit("off", "--cache", self.cache, self.dir / "runtime/kfit")
         out, err = p.communicate(timeout=60)
         self.assertEqual((p.returncode, out), (1, ""), err)
         self.assertRegex(err, "kfit off")
@@ -384,7 +384,7 @@ class Real(Ab):
         self.assertEqual((r["ratio"], r["lo"], r["calls"], r["replaced"]), (3, 3, 400, 400))
         r = self.result("--phases", 0.1, "-n", 6, "--metric", "tokens/s: (.*)", "--", PYTHON, "-c", PRODUCT, 10**9)
         self.assertEqual((r["ratio"], r["lo"]), (3, 3))
-        self.c("off", "--reason", "a bad day")
+        self.c("off", "--reason", "a bad day", self.dir)
         _, err = self.ab("-n", 6, "--", PYTHON, "-c", PRODUCT, 2, rc=1)
         self.assertRegex(err, "does not dispatch, .*a bad day")
         self.assertEqual(self.left(), [])

@@ -34,7 +34,7 @@ class Faults(Case):
         for command in ["review", "cache ls --staged", "cache verify"]:
             rc, out, err = self.private(mount + f'exec "$K" {command} --cache "$C"')
             self.assertEqual(rc, 0, err)
-        for command in ["approve --all", "off", "tune --key " + key(64)]:
+        for command in ["approve --all", 'off "$C"', "tune --key " + key(64)]:
             rc, out, err = self.private(mount + f'exec "$K" {command} --cache "$C"')
             self.assertEqual(rc, 1, out + err)
             self.assertIn("Read-only file system", err)
@@ -44,7 +44,7 @@ class Faults(Case):
         rc, out, err = self.private(
             'T="$C.tmpfs"; mkdir "$T" && mount -t tmpfs -o size=4m,mode=700 kfit "$T" || exit 99; cp -a "$C/." "$T"\n'
             'dd if=/dev/zero of="$T/filler" bs=4k 2>/dev/null; '
-            '"$K" approve --all --cache "$T" && exit 3; "$K" off --cache "$T" && exit 4; test -e "$T/current" && exit 5\n'
+            '"$K" approve --all --cache "$T" && exit 3; "$K" off --cache "$T" "$T" && exit 4; test -e "$T/current" && exit 5\n'
             'rm "$T/filler"; "$K" cache verify --cache "$T" && "$K" approve --all --cache "$T" && '
             '"$K" cache verify --cache "$T" && "$K" cache ls --json --cache "$T"')
         self.assertEqual(rc, 0, f"{out}\n{err}")

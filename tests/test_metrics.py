@@ -152,14 +152,15 @@ class Exposition(Metrics):
             self.skipTest("a shim with a sanitizer cannot be preloaded")
         script = "import numpy as n\na = n.ones((4, 64), 'f'); b = n.ones((64, 96), 'f')\nfor i in range(50): c = a @ b\n" \
                  "print(c[0, 0], flush=True); input()"
-        p = self.start(KFIT, "run", "--quiet", "--trace", self.traces, "--label", "numpy", "--", "/usr/bin/python3", "-c", script,
+        label = self.dir.name  # no other's, also where this test runs twice at once
+        p = self.start(KFIT, "run", "--quiet", "--trace", self.traces, "--label", label, "--", "/usr/bin/python3", "-c", script,
                        stdin=subprocess.PIPE)
         self.assertEqual(p.stdout.readline(), "64.0\n")
         m = self.metrics()  # where it is now nobody said: found through the process
-        self.assertEqual(self.sum(m, "kfit_calls_total", label="numpy"), 50)
-        self.assertEqual(self.sum(m, "kfit_processes", label="numpy", state="original", reason="off"), 1)
+        self.assertEqual(self.sum(m, "kfit_calls_total", label=label), 50)
+        self.assertEqual(self.sum(m, "kfit_processes", label=label, state="original", reason="off"), 1)
         p.communicate("\n", timeout=60)
-        self.assertEqual(self.sum(self.metrics(self.traces), "kfit_misses_total", label="numpy", reason="off"), 50)
+        self.assertEqual(self.sum(self.metrics(self.traces), "kfit_misses_total", label=label, reason="off"), 50)
 
 
 class Counters(Metrics):

@@ -20,7 +20,7 @@ static const struct cli_command commands[] = {
     {"explain", cli_explain, NULL, "what would run for a key here, and why"},
     {"ab", cli_ab, NULL, "measure what dispatch brings a program, end to end"},
     {"report", cli_report, NULL, "gain per key and share of time, as text or JSON"},
-    {"metrics", cli_metrics, NULL, "counters for Prometheus: a page to scrape, or a file for node_exporter"},
+    {"metrics", cli_metrics, NULL, "counters for Prometheus, as a page or as a file"},
     {"doctor", cli_doctor, NULL, "what this machine offers, what is missing, what to do"},
     {"demo", cli_demo, NULL, "the whole loop on a real program, in minutes"},
     {0},
