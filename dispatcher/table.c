@@ -183,7 +183,7 @@ static int take(void *ctx, const struct kfit_record *r, const char *problem)
         r->plan.workspace_bytes > KFIT_HOST_WORKSPACE_BYTES / 2
             ? kfit_fail(&err, KFIT_E_FULL, "%llu bytes of workspace, at most %u are given",
                         (unsigned long long)r->plan.workspace_bytes, KFIT_HOST_WORKSPACE_BYTES / 2)
-            : l->t->device->add(l->t->modules, &image, op->nargs, &err);
+            : l->t->device->add(l->t->modules, &image, op->nargs(&r->key), &err);
     if (s != KFIT_OK) {
         e->reason = KFIT_REASON_LOAD_FAILED;
         fail(l, err.text);

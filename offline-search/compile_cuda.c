@@ -180,7 +180,7 @@ enum kfit_status kfit_compile_cuda(const struct kfit_compile_params *p, struct k
     s = kfit_nvrtc_run(p, options, n, source, source_bytes, &cubin, &cubin_bytes, &ptx, &ptx_bytes, b, err);
     if (s == KFIT_OK) {
         enum kfit_code code =
-            static_cuda(ptx, ptx_bytes, &b->plan, kfit_candidate_op(p->candidate)->nargs + 1,
+            static_cuda(ptx, ptx_bytes, &b->plan, kfit_candidate_op(p->candidate)->nargs(p->key) + 1,
                         &b->data_oblivious, detail, sizeof detail);
         if (code)
             s = kfit_refuse(b, kfit_code_str(code), "%s", detail);

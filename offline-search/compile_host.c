@@ -165,7 +165,7 @@ static const char *element_type(const union kfit_key *key)
     struct kfit_tensor t;
     op->tensor(key, 0, &t);
     enum kfit_dtype type = t.type;
-    for (unsigned i = 1; i < op->nargs; i++) {
+    for (unsigned i = 1; i < op->nargs(key); i++) {
         op->tensor(key, i, &t);
         if (t.type != type)
             return NULL;

@@ -51,12 +51,12 @@ static bool make_case(struct kfit_case *c, const union kfit_key *key, const stru
     struct kfit_tensor t;
     c->distribution = d;
     c->seed = seed;
-    for (unsigned i = 0; i < op->nargs; i++) {
+    for (unsigned i = 0; i < op->nargs(key); i++) {
         op->tensor(key, i, &t);
         if (t.dir == KFIT_OUT)
             continue;
         c->arg[i] = malloc(kfit_tensor_bytes(&t));
-        if (!c->arg[i] || !kfit_inputs_fill(d, seed, &t, i, op->nargs, c->arg[i]))
+        if (!c->arg[i] || !kfit_inputs_fill(d, seed, &t, i, op->nargs(key), c->arg[i]))
             return false;
     }
     return make_reference(c, key);
@@ -70,8 +70,8 @@ static bool make_changed(struct kfit_case *c, const struct kfit_case *from, cons
     struct kfit_tensor t;
     memset(c, 0, sizeof *c);
     c->distribution = from->distribution;
-    unsigned victim = (unsigned)(kfit_random(&random) % (op->nargs - 1));
-    for (unsigned i = 0; i < op->nargs; i++) {
+    unsigned victim = (unsigned)(kfit_random(&random) % (op->nargs(key) - 1));
+    for (unsigned i = 0; i < op->nargs(key); i++) {
         op->tensor(key, i, &t);
         if (!from->arg[i])
             continue;

@@ -49,21 +49,6 @@ static void case_finish(struct case_cuda *k)
     memset(k, 0, sizeof *k);
 }
 
-/* ref and mag of the inputs, from the referee. */
-enum kfit_status cuda_reference(struct cuda *c, unsigned distribution, uint64_t seed, double *ref,
-                                struct kfit_error *err)
-{
-    enum kfit_status st = cuda_prepare(c, &c->referee, &c->referee_key, &c->key, NULL, 0, err);
-    if (st == KFIT_OK)
-        st = cuda_fill(&c->referee, distribution, seed, 2, err);
-    const struct kfit_cu_command m = {.what = KFIT_CU_REFERENCE, .limit_ms = 20000};
-    if (st == KFIT_OK)
-        st = session_cuda_do(&c->referee, &m, err);
-    if (st == KFIT_OK)
-        memcpy(ref, c->referee.arena, 2 * c->out_count * sizeof *ref);
-    return st;
-}
-
 /* Compares an output with a case; fills the statistics of its type. */
 enum kfit_code cuda_compare(struct cuda *c, const struct case_cuda *k, unsigned poison, const void *out,
                             struct narrow *narrow, struct kfit_accuracy *wide, char at[64])
@@ -154,16 +139,32 @@ static enum kfit_code manners(const struct kfit_cu_reply *r, char at[64])
     return KFIT_CODE_NONE;
 }
 
-/* The gaps between rows of the output are poison still. */
-static bool gaps_kept(const struct cuda *c, const uint8_t *out, unsigned poison)
+/* Where row `row` of all matrices of the output begins, in bytes. */
+static size_t row_at(const struct cuda *c, int64_t row)
 {
-    size_t size = kfit_dtype_bytes(c->out.type), row = (size_t)c->out.cols * size,
-           pitch = (size_t)c->out.ld * size;
+    return (size_t)(row / c->out.rows * c->out.batch_stride + row % c->out.rows * c->out.ld) *
+           kfit_dtype_bytes(c->out.type);
+}
+
+static size_t row_bytes(const struct cuda *c)
+{
+    return (size_t)c->out.cols * kfit_dtype_bytes(c->out.type);
+}
+
+/* What lies between the rows of the output, and between its matrices, is poison still. Rows of different matrices may
+ * lie between each other. */
+static bool gaps_kept(const struct cuda *c, const uint8_t *out, unsigned poison, bool *kept)
+{
     uint32_t word = poison_word(c->out.type, poison);
-    for (int64_t i = 0; i + 1 < c->out.rows; i++)
-        for (size_t b = (size_t)i * pitch + row; b < (size_t)(i + 1) * pitch; b++)
-            if (out[b] != (uint8_t)(word >> 8 * (b % 4)))
-                return false;
+    uint8_t *ours = calloc(c->out_bytes, 1);
+    if (!ours)
+        return false;
+    for (int64_t r = 0; r < c->out.batch * c->out.rows; r++)
+        memset(ours + row_at(c, r), 1, row_bytes(c));
+    *kept = true;
+    for (size_t b = 0; b < c->out_bytes && *kept; b++)
+        *kept = ours[b] || out[b] == (uint8_t)(word >> 8 * (b % 4));
+    free(ours);
     return true;
 }
 
@@ -187,7 +188,10 @@ static enum kfit_status try_case(struct cuda *c, const struct case_cuda *k, unsi
         return KFIT_OK;
     }
     g->code = manners(&c->runner.reply, g->at);
-    if (!g->code && c->out.dir == KFIT_OUT && !gaps_kept(c, c->runner.arena, poison)) {
+    bool kept = true;
+    if (!g->code && c->out.dir == KFIT_OUT && !gaps_kept(c, c->runner.arena, poison, &kept))
+        return kfit_fail(err, KFIT_E_NOMEM, "judge: out of memory");
+    if (!kept) {
         g->code = KFIT_CODE_WRONG_BOUNDS;
         snprintf(g->at, sizeof g->at, "written between the rows of the output");
     }
@@ -226,10 +230,8 @@ static enum kfit_status repeatable(struct cuda *c, const struct case_cuda *k, st
         st = try_case(c, k, i % 3, i & 1, counts[i], g, err);
         if (st != KFIT_OK || g->code)
             break;
-        size_t size = kfit_dtype_bytes(c->out.type), row = (size_t)c->out.cols * size,
-               pitch = (size_t)c->out.ld * size;
-        for (int64_t r = 0; r < c->out.rows && i; r++)
-            if (memcmp(first + (size_t)r * pitch, c->runner.arena + (size_t)r * pitch, row)) {
+        for (int64_t r = 0; r < c->out.batch * c->out.rows && i; r++)
+            if (memcmp(first + row_at(c, r), c->runner.arena + row_at(c, r), row_bytes(c))) {
                 g->code = counts[i] > 1 ? KFIT_CODE_WRONG_LATER : KFIT_CODE_WRONG_REPEAT;
                 snprintf(g->at, sizeof g->at, "row %lld differs after %u launches", (long long)r, counts[i]);
                 break;

@@ -1,6 +1,6 @@
 /* cuda_judge.h - what the cuda device's gates share: the judge's state, workers, cases, timing.
  *
- * judge_cuda.c: workers, trials, the device's row. cuda_correct.c: gates 1 and 2. cuda_fast.c: gate 4. */
+ * judge_cuda.c: workers, trials, the device's row. cuda_reference.c: float64. cuda_correct.c: gates 1 and 2. cuda_fast.c: gate 4. */
 #ifndef KFIT_CUDA_JUDGE_H
 #define KFIT_CUDA_JUDGE_H
 
@@ -13,6 +13,7 @@
 #define CUDA_ARENA_BYTES     ((size_t)64 << 20)
 #define CUDA_LAUNCH_LIMIT_MS 1000u
 #define CUDA_FLOOR_POINTS    18u
+#define CUDA_BATCH_MAX       65535 /* matrices: one row of a grid each */
 enum { CUDA_NORMAL = 0, CUDA_CASES_MAX = 32 }; /* the first distribution; room for one case of each */
 
 /* Inputs that are judged: the float64 values, and what the generic made of them. */
@@ -45,6 +46,7 @@ struct cuda {
     uint64_t floor_bytes[CUDA_FLOOR_POINTS];
     double floor_ns[CUDA_FLOOR_POINTS];
     unsigned floor_points;
+    bool reference_checked;
     enum kfit_code broken; /* why the runner was lost while the candidate ran */
     char broken_at[64];
 };
@@ -61,11 +63,16 @@ enum kfit_status cuda_blame(struct cuda *c, enum kfit_status st, bool candidate,
 enum kfit_status cuda_fill(struct session_cuda *s, unsigned distribution, uint64_t seed, unsigned placement,
                            struct kfit_error *err);
 
-/* ---- cases (cuda_correct.c) ---- */
+/* ---- the reference (cuda_reference.c) ---- */
 
 /* float64 values, then magnitudes, of inputs; from the referee. */
 enum kfit_status cuda_reference(struct cuda *c, unsigned distribution, uint64_t seed, double *ref,
                                 struct kfit_error *err);
+/* Once per judge: does the referee compute what the op's own definition does on the CPU? KFIT_E_UNSUPPORTED if not. */
+enum kfit_status cuda_check_reference(struct cuda *c, struct kfit_error *err);
+
+/* ---- cases (cuda_correct.c) ---- */
+
 /* Compares an output with a case; fills the statistics of its type. */
 enum kfit_code cuda_compare(struct cuda *c, const struct case_cuda *k, unsigned poison, const void *out,
                             struct narrow *narrow, struct kfit_accuracy *wide, char at[64]);

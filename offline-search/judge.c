@@ -145,7 +145,7 @@ static enum kfit_verdict verdict_of(const struct kfit_receipt *r, enum kfit_code
 
 /* ---- one evaluation ---- */
 
-static enum kfit_status check_key(const struct kfit_judge *j, const union kfit_key *key,
+enum kfit_status kfit_judge_takes(const struct kfit_judge *j, const union kfit_key *key,
                                   struct kfit_error *err)
 {
     enum kfit_status st = kfit_key_check(key, err);
@@ -157,7 +157,7 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
 {
     struct judge_trial t = {.ops = j->ops, .device = j->device, .job = job, .r = r};
     double begun = kfit_now_ns();
-    enum kfit_status st = check_key(j, job->key, err);
+    enum kfit_status st = kfit_judge_takes(j, job->key, err);
     if (st == KFIT_OK)
         st = kfit_plan_check(job->plan, job->image_bytes, err);
     if (st == KFIT_OK && job->incumbent_image)
@@ -211,13 +211,13 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
 enum kfit_status kfit_judge_time_generic(struct kfit_judge *j, const union kfit_key *key, double *ns,
                                          struct kfit_error *err)
 {
-    enum kfit_status st = check_key(j, key, err);
+    enum kfit_status st = kfit_judge_takes(j, key, err);
     return st == KFIT_OK ? j->ops->time_generic(j->device, key, ns, err) : st;
 }
 
 enum kfit_status kfit_judge_bound(struct kfit_judge *j, const union kfit_key *key, double *ns,
                                   struct kfit_error *err)
 {
-    enum kfit_status st = check_key(j, key, err);
+    enum kfit_status st = kfit_judge_takes(j, key, err);
     return st == KFIT_OK ? j->ops->bound(j->device, key, ns, err) : st;
 }

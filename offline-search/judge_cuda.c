@@ -101,13 +101,15 @@ static enum kfit_status set_up(struct cuda *c, const union kfit_key *key, size_t
     }
     if (workspace < c->workspace_bytes && c->runner.pid)
         workspace = c->workspace_bytes;
-    enum kfit_status st = cuda_prepare(c, &c->runner, &c->key, key, c->p->generic, workspace, err);
+    enum kfit_status st = cuda_check_reference(c, err);
+    if (st == KFIT_OK)
+        st = cuda_prepare(c, &c->runner, &c->key, key, c->p->generic, workspace, err);
     if (st != KFIT_OK)
         return st;
     c->workspace_bytes = workspace;
     kfit_op_of(key)->tensor(key, kfit_op_of(key)->out_arg, &c->out);
     c->out_bytes = kfit_tensor_bytes(&c->out);
-    c->out_count = (size_t)c->out.rows * (size_t)c->out.cols;
+    c->out_count = (size_t)c->out.batch * (size_t)c->out.rows * (size_t)c->out.cols;
     return cuda_fixed_cases(c, err);
 }
 
@@ -176,18 +178,51 @@ static const struct judge_gate gates[] = {
 
 /* ---- the device ---- */
 
+/* Do two rows of the tensor share elements? Rows of one matrix do not (ld >= cols): of two, some matrices apart. */
+static bool rows_overlap(const struct kfit_tensor *t)
+{
+    for (int64_t apart = 1; apart < t->batch; apart++) {
+        int64_t distance = apart * t->batch_stride, down = distance / t->ld;
+        for (int64_t i = down; i <= down + 1 && i < t->rows; i++)
+            if (llabs(distance - i * t->ld) < t->cols)
+                return true;
+        if (down >= t->rows)
+            break;
+    }
+    return false;
+}
+
 static enum kfit_status check_key(const union kfit_key *key, struct kfit_error *err)
 {
     const struct kfit_gemm_key *g = &key->gemm;
-    if (g->op != KFIT_OP_GEMM || g->len != KFIT_GEMM_KEY_BYTES || g->type_a != g->type_b ||
-        g->type_a == KFIT_F64 || (g->type_c != g->type_a && g->type_c != KFIT_F32) ||
-        g->type_acc != KFIT_F32 || g->alpha != KFIT_SCALAR_ONE || g->beta == KFIT_SCALAR_OTHER)
+    const struct kfit_op *op = kfit_op_of(key);
+    struct kfit_tensor t;
+    if (g->op != KFIT_OP_GEMM || g->type_a != g->type_b || g->type_a == KFIT_F64 ||
+        (g->type_c != g->type_a && g->type_c != KFIT_F32) || g->type_acc != KFIT_F32 ||
+        g->alpha != KFIT_SCALAR_ONE || g->beta == KFIT_SCALAR_OTHER)
         return kfit_fail(err, KFIT_E_UNSUPPORTED,
-                         "judge: the cuda device judges plain gemm of bf16, fp16 or f32 with float32 "
-                         "accumulation, alpha 1 and beta 0 or 1");
-    if ((size_t)g->m * (size_t)g->n * 2 * sizeof(double) > CUDA_ARENA_BYTES)
+                         "judge: the cuda device judges gemm of bf16, fp16 or f32 with float32 accumulation, "
+                         "alpha 1 and beta 0 or 1");
+    if (g->epi && g->len == KFIT_GEMM_KEY_BATCHED_BYTES)
         return kfit_fail(err, KFIT_E_UNSUPPORTED,
-                         "judge: an output of %d x %d is larger than the judge's arena", g->m, g->n);
+                         "judge: an epilogue in a strided batch: no call that a framework makes computes this");
+    op->tensor(key, op->out_arg, &t);
+    if (t.batch > CUDA_BATCH_MAX ||
+        (double)t.batch * (double)t.rows * (double)t.cols * 2 * sizeof(double) > CUDA_ARENA_BYTES)
+        return kfit_fail(err, KFIT_E_UNSUPPORTED,
+                         "judge: an output of %d x %d x %d is larger than the judge's arena", (int)t.batch,
+                         g->m, g->n);
+    for (unsigned i = 0; i < op->nargs(key); i++) {
+        op->tensor(key, i, &t);
+        if ((t.batch_stride || t.dir != KFIT_IN) && rows_overlap(&t))
+            return kfit_fail(err, KFIT_E_UNSUPPORTED,
+                             "judge: the matrices of argument %s lie over each other (batch stride %lld)",
+                             op->arg_names[i], (long long)t.batch_stride);
+        if (kfit_tensor_bytes(&t) > CUDA_ARENA_BYTES && i == op->out_arg)
+            return kfit_fail(err, KFIT_E_UNSUPPORTED,
+                             "judge: an output spread over %zu MB is larger than the judge's arena",
+                             kfit_tensor_bytes(&t) >> 20);
+    }
     return KFIT_OK;
 }
 

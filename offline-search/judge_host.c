@@ -56,7 +56,12 @@ static void host_close(void *device)
 static enum kfit_status check_key(const union kfit_key *key, struct kfit_error *err)
 {
     const struct kfit_gemm_key *g = &key->gemm;
-    if (g->op != KFIT_OP_GEMM || g->len != KFIT_GEMM_KEY_BYTES || g->type_a != g->type_c ||
+    if (g->epi || g->len != KFIT_GEMM_KEY_BYTES)
+        return kfit_fail(err, KFIT_E_UNSUPPORTED,
+                         "judge: the host's BLAS has no %s, so there is nothing to beat; such keys are for the "
+                         "cuda device",
+                         g->epi ? "epilogue" : "strided batch");
+    if (g->op != KFIT_OP_GEMM || g->type_a != g->type_c ||
         g->type_b != g->type_c || g->type_acc != g->type_c ||
         (g->type_c != KFIT_F32 && g->type_c != KFIT_F64) || g->alpha == KFIT_SCALAR_OTHER ||
         g->beta == KFIT_SCALAR_OTHER)

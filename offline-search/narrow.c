@@ -80,9 +80,10 @@ enum kfit_code narrow_add(struct narrow *a, const struct kfit_tensor *t, uint16_
                           char at[64])
 {
     const double f32 = 4 * 0.3 * sqrt((double)(reduction < 4 ? 4 : reduction)) * 0x1p-24;
-    int64_t unwritten = 0, wrong = 0, nonfinite = 0, total = t->rows * t->cols, first_bad = -1;
+    int64_t unwritten = 0, wrong = 0, nonfinite = 0, total = t->batch * t->rows * t->cols,
+            first_bad = -1;
     for (int64_t o = 0; o < total; o++) {
-        int64_t x = o / t->cols * t->ld + o % t->cols;
+        int64_t row = o / t->cols, x = row / t->rows * t->batch_stride + row % t->rows * t->ld + o % t->cols;
         uint16_t y = out[x], want = narrow_round(ref[o], t->type);
         bool bad = false;
         a->n++;

@@ -21,7 +21,7 @@ struct narrow { /* zero it, then add outputs */
 uint16_t narrow_round(double x, enum kfit_dtype type);
 double narrow_value(uint16_t bits, enum kfit_dtype type);
 
-/* Compares one output with its float64 values (rows x cols, no gaps). before: bits that stood there before
+/* Compares one output with its float64 values (batch x rows x cols, no gaps). before: bits that stood there before
  * the call. generic: its output, the judge of what is not finite, or NULL. NONE also when the error is too
  * large, which is for narrow_accept; unwritten, partial, nonfinite and values are final. */
 enum kfit_code narrow_add(struct narrow *a, const struct kfit_tensor *t, uint16_t before, const double *ref,

@@ -112,7 +112,7 @@ bool worker_call(struct worker *w, unsigned who, const kfit_cu_ptr args[KFIT_CU_
     if (who == KFIT_CU_GENERIC)
         return generic_cuda_call(w, args);
     void *p[KFIT_CU_ARGS];
-    for (unsigned i = 0; i < KFIT_CU_ARGS; i++)
+    for (unsigned i = 0; i < w->nargs; i++)
         p[i] = (void *)(uintptr_t)args[i];
     void *ws = w->plan[who].workspace_bytes ? (void *)(uintptr_t)address(&w->workspace) : NULL;
     if (kfit_device_cuda.launch(&w->kernel[who], p, ws, w->stream) == KFIT_OK)
@@ -128,9 +128,12 @@ bool worker_fill(struct worker *w, unsigned arg, kfit_cu_ptr at, uint32_t distri
 {
     const struct kfit_tensor *t = &w->tensor[arg];
     int type = (int)t->type, which = (int)distribution;
-    uint64_t rows = (uint64_t)t->rows, cols = (uint64_t)t->cols, ld = (uint64_t)t->ld;
-    void *params[] = {&at, &type, &rows, &cols, &ld, &arg, &which, &seed};
-    return worker_helper(w, H_FILL, 1056, 256, params);
+    unsigned inputs = w->nargs - 1, matrices = t->batch_stride ? (unsigned)t->batch : 1; /* stride 0: all the same one */
+    uint64_t rows = (uint64_t)t->rows, cols = (uint64_t)t->cols, ld = (uint64_t)t->ld, stride = (uint64_t)t->batch_stride;
+    void *params[] = {&at, &type, &rows, &cols, &ld, &arg, &inputs, &which, &seed, &stride};
+    const struct kfit_cu_launch_config config = {
+        .grid = {matrices > 1 ? 1 + 1056 / matrices : 1056, matrices, 1}, .block = {256, 1, 1}, .stream = w->stream};
+    return CU(w, launch(&config, w->helper[H_FILL], params, NULL));
 }
 
 static bool read_counters(struct worker *w, uint64_t *out, unsigned n)
@@ -142,11 +145,11 @@ static bool hash_inputs(struct worker *w, uint64_t *hash)
 {
     if (!CU(w, set32(w->scratch, 0, 2, w->stream)))
         return false;
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < w->nargs; i++) {
         kfit_cu_ptr p = address(&w->arg[i]) & ~(kfit_cu_ptr)3;
         uint64_t words = w->bytes[i] / 4;
         void *params[] = {&p, &words, &w->scratch};
-        if (!worker_helper(w, H_HASH, 1056, 256, params))
+        if (i != w->out && !worker_helper(w, H_HASH, 1056, 256, params))
             return false;
     }
     return read_counters(w, hash, 1);
@@ -201,8 +204,12 @@ static bool start(struct worker *w, const struct kfit_cu_command *c)
     w->sets = 0;
     w->key = c->key;
     w->op = kfit_op_of(&w->key);
+    w->nargs = w->op->nargs(&w->key);
+    w->out = w->op->out_arg;
     w->workspace_bytes = c->workspace_bytes;
-    for (unsigned i = 0; i < KFIT_CU_ARGS; i++) {
+    if (w->nargs > KFIT_CU_ARGS)
+        return say(w, 1, "more arguments than a worker has room for");
+    for (unsigned i = 0; i < w->nargs; i++) {
         w->op->tensor(&w->key, i, &w->tensor[i]);
         w->bytes[i] = kfit_tensor_bytes(&w->tensor[i]);
         if (!guarded_alloc(w, &w->arg[i], w->bytes[i]))
@@ -222,7 +229,7 @@ static bool fill(struct worker *w, const struct kfit_cu_command *c)
     size_t align = w->key.gemm.align;
     w->seed = c->seed;
     w->distribution = c->distribution;
-    for (unsigned i = 0; i < KFIT_CU_ARGS; i++) {
+    for (unsigned i = 0; i < w->nargs; i++) {
         place(&w->arg[i], w->bytes[i], c->placement, align);
         if (!CU(w, set32(w->arg[i].base, KFIT_CU_BAND_WORD, w->arg[i].bytes / 4, w->stream)))
             return false;
@@ -247,7 +254,7 @@ static bool load(struct worker *w, const struct kfit_cu_command *c)
     w->plan[c->who] = c->plan;
     if (!c->bytes)
         return true;
-    if (kfit_device_cuda.load(&image, 1, w->op->nargs, &w->modules[c->who], &w->kernel[c->who], &err) == KFIT_OK)
+    if (kfit_device_cuda.load(&image, 1, w->nargs, &w->modules[c->who], &w->kernel[c->who], &err) == KFIT_OK)
         return true;
     w->reply->refused = 1; /* too much shared memory, a wrong image: said before anything ran */
     snprintf(w->reply->message, sizeof w->reply->message, "%.255s", err.text);
@@ -285,19 +292,20 @@ static bool launch(struct worker *w, const struct kfit_cu_command *c)
     kfit_cu_ptr args[KFIT_CU_ARGS];
     uint64_t hash;
     bool image = c->who != KFIT_CU_GENERIC;
-    for (unsigned i = 0; i < KFIT_CU_ARGS; i++)
+    for (unsigned i = 0; i < w->nargs; i++)
         args[i] = address(&w->arg[i]);
-    bool inout = w->tensor[2].dir == KFIT_INOUT;
+    const unsigned o = w->out;
+    bool inout = w->tensor[o].dir == KFIT_INOUT;
     /* the output is poisoned by 16-bit halves or words; what does not fill a word is poisoned with its neighbour */
-    if (!inout && !CU(w, set32(args[2] & ~(kfit_cu_ptr)3, c->poison, (w->bytes[2] + (args[2] & 3)) / 4, w->stream)))
+    if (!inout && !CU(w, set32(args[o] & ~(kfit_cu_ptr)3, c->poison, (w->bytes[o] + (args[o] & 3)) / 4, w->stream)))
         return false;
-    if (inout && !worker_fill(w, 2, args[2], w->distribution, w->seed))
+    if (inout && !worker_fill(w, o, args[o], w->distribution, w->seed))
         return false;
     if (image && w->plan[c->who].workspace_bytes && w->plan[c->who].workspace_init == KFIT_WS_SCRATCH &&
         !CU(w, set32(address(&w->workspace), c->poison, w->plan[c->who].workspace_bytes / 4, w->stream)))
         return false;
     for (unsigned i = 0; i < c->count; i++) {
-        if (inout && i && !worker_fill(w, 2, args[2], w->distribution, w->seed))
+        if (inout && i && !worker_fill(w, o, args[o], w->distribution, w->seed))
             return false;
         if (!worker_call(w, c->who, args))
             return false;
@@ -305,7 +313,7 @@ static bool launch(struct worker *w, const struct kfit_cu_command *c)
     if (!worker_wait(w) || !hash_inputs(w, &hash))
         return false;
     w->reply->inputs_changed = hash != w->inputs_hash;
-    for (unsigned i = 0; i < KFIT_CU_ARGS; i++)
+    for (unsigned i = 0; i < w->nargs; i++)
         if (!look_around(w, &w->arg[i], w->bytes[i]))
             return false;
     if (image && w->plan[c->who].workspace_bytes) {
@@ -322,22 +330,26 @@ static bool launch(struct worker *w, const struct kfit_cu_command *c)
             w->reply->workspace_dirty = found[0] != 0;
         }
     }
-    return CU(w, to_host(w->arena, args[2], w->bytes[2], w->stream)) && worker_wait(w);
+    return CU(w, to_host(w->arena, args[o], w->bytes[o], w->stream)) && worker_wait(w);
 }
 
 static bool reference(struct worker *w, const struct kfit_cu_command *c)
 {
     const struct kfit_gemm_key *g = &w->key.gemm;
-    size_t count = (size_t)g->m * (size_t)g->n;
+    const struct kfit_tensor *t = w->tensor;
+    size_t count = (size_t)(t[2].batch * t[2].rows * t[2].cols);
     kfit_cu_ptr a = address(&w->arg[0]), b = address(&w->arg[1]), old = address(&w->arg[2]), ref, mag;
+    kfit_cu_ptr bias = w->nargs > 3 ? address(&w->arg[3]) : 0;
     int type_ab = g->type_a, type_c = g->type_c, m = g->m, n = g->n, k = g->k, ta = g->ta, tb = g->tb;
-    int beta = g->beta == KFIT_SCALAR_ONE;
+    int beta = g->beta == KFIT_SCALAR_ONE, batch = (int)t[2].batch;
     uint64_t lda = (uint64_t)g->lda, ldb = (uint64_t)g->ldb, ldc = (uint64_t)g->ldc;
+    uint64_t sa = (uint64_t)t[0].batch_stride, sb = (uint64_t)t[1].batch_stride, sc = (uint64_t)t[2].batch_stride;
     (void)c;
     if (!CU(w, mem_alloc(&ref, 2 * count * sizeof(double))))
         return false;
     mag = ref + count * sizeof(double);
-    void *params[] = {&a, &b, &old, &type_ab, &type_c, &m, &n, &k, &lda, &ldb, &ldc, &ta, &tb, &beta, &ref, &mag};
+    void *params[] = {&a,  &b,  &old, &bias, &type_ab, &type_c, &m,  &n,  &k,   &lda, &ldb,
+                      &ldc, &ta, &tb,  &beta, &batch,   &sa,     &sb, &sc, &ref, &mag};
     bool ok = worker_helper(w, H_REFERENCE, 1056, 256, params) &&
               CU(w, to_host(w->arena, ref, 2 * count * sizeof(double), w->stream)) && worker_wait(w);
     w->cu->mem_free(ref);
@@ -346,8 +358,15 @@ static bool reference(struct worker *w, const struct kfit_cu_command *c)
 
 static bool output(struct worker *w, const struct kfit_cu_command *c)
 {
-    kfit_cu_ptr from = w->timed[TIMED_OUT + (c->who != 0)] + c->slot % w->slots * w->stride[2];
-    return CU(w, to_host(w->arena, from, w->bytes[2], w->stream)) && worker_wait(w);
+    kfit_cu_ptr from = w->timed[TIMED_OUT + (c->who != 0)] + c->slot % w->slots * w->stride[w->out];
+    return CU(w, to_host(w->arena, from, w->bytes[w->out], w->stream)) && worker_wait(w);
+}
+
+static bool argument(struct worker *w, const struct kfit_cu_command *c)
+{
+    if (c->slot >= w->nargs || w->bytes[c->slot] > w->arena_bytes)
+        return say(w, 1, "no such argument, or too large");
+    return CU(w, to_host(w->arena, address(&w->arg[c->slot]), w->bytes[c->slot], w->stream)) && worker_wait(w);
 }
 
 static bool run(struct worker *w, const struct kfit_cu_command *c)
@@ -357,6 +376,7 @@ static bool run(struct worker *w, const struct kfit_cu_command *c)
         [KFIT_CU_LAUNCH] = launch,       [KFIT_CU_PAIRS] = worker_pairs,
         [KFIT_CU_OUTPUT] = output,       [KFIT_CU_REFERENCE] = reference,
         [KFIT_CU_FLOOR] = worker_floor,  [KFIT_CU_DESCRIBE] = describe,
+        [KFIT_CU_ARGUMENT] = argument,
     };
     if (!c->what || c->what >= sizeof commands / sizeof *commands || (c->what != KFIT_CU_START && c->what != KFIT_CU_DESCRIBE && !w->op))
         return say(w, 1, "unknown command");

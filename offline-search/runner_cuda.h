@@ -17,7 +17,7 @@
 
 #include "timing.h"
 
-#define KFIT_CU_ARGS 3
+#define KFIT_CU_ARGS 4           /* at most; the output is argument op->out_arg */
 #define KFIT_CU_BAND 4096u       /* bytes on both sides of an argument in the middle of its mapping */
 #define KFIT_CU_BAND_WORD 0x7fc5a5a5u /* NaN as f32, bf16 and fp16 */
 #define KFIT_CU_LAUNCHES 64u     /* of one timed graph */
@@ -33,6 +33,7 @@ enum kfit_cu_what {
                           inputs first (set s: normal, fill_seed + s). Arena: struct kfit_cu_times */
     KFIT_CU_OUTPUT,    /* arena: output of timed slot `slot` by `who`: of the inputs of set slot % sets */
     KFIT_CU_REFERENCE, /* arena: ref, then mag, of the inputs in place (referee) */
+    KFIT_CU_ARGUMENT,  /* arena: the bytes of argument `slot` as they are */
     KFIT_CU_DESCRIBE,  /* device facts only; needs nothing before it */
     KFIT_CU_FLOOR,     /* arena: sizes as uint64_t[count] in, best ns as double[count] out (pure reads, cold) */
 };

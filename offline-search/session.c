@@ -87,7 +87,7 @@ static size_t lay_out(struct kfit_session *s, const struct kfit_session_params *
 {
     size_t used = pages(sizeof *c), set = 0;
     s->op = kfit_op_of(p->key);
-    s->nargs = s->op->nargs;
+    s->nargs = s->op->nargs(p->key);
     s->key = *p->key;
     for (unsigned i = 0; i < s->nargs; i++) {
         s->op->tensor(p->key, i, &s->tensor[i]);

@@ -1,15 +1,17 @@
 /* Which keys are worth a search, and in which order. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "kfit/tune.h"
 
 /* Beyond this a float64 reference takes seconds and no host kernel of ours has anything to win. */
 #define FLOPS_MAX 4e9
 
-static bool tunable(const union kfit_key *key)
+static bool tunable(const union kfit_key *key, bool host)
 {
     const struct kfit_gemm_key *g = &key->gemm;
-    return key->h.op == KFIT_OP_GEMM && g->len == KFIT_GEMM_KEY_BYTES && g->alpha == KFIT_SCALAR_ONE &&
+    bool plain = g->len == KFIT_GEMM_KEY_BYTES && !g->epi; /* all that a host's BLAS computes */
+    return key->h.op == KFIT_OP_GEMM && (plain || !host) && g->alpha == KFIT_SCALAR_ONE &&
            g->beta != KFIT_SCALAR_OTHER && kfit_op_of(key)->flops(key) <= FLOPS_MAX;
 }
 
@@ -26,13 +28,16 @@ enum kfit_status kfit_targets_from_trace(const struct kfit_trace *t, uint64_t mi
                                          struct kfit_error *err)
 {
     size_t slots = kfit_trace_count(t), n = 0, left = 0;
+    char device[16] = "host";
+    kfit_env_get(kfit_trace_header(t)->env.hard, "device", device, sizeof device);
+    bool host = !strcmp(device, "host");
     struct kfit_target *list = calloc(slots ? slots : 1, sizeof *list);
     if (!list)
         return kfit_fail(err, KFIT_E_NOMEM, "targets: no memory for %zu keys", slots);
     for (size_t i = 0; i < slots; i++) {
         const struct kfit_trace_slot *s = kfit_trace_at(t, i);
         uint64_t calls = kfit_slot_calls(s);
-        if (calls < min_calls || !tunable(&s->key)) {
+        if (calls < min_calls || !tunable(&s->key, host)) {
             left++;
             continue;
         }

@@ -342,6 +342,8 @@ enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kf
     static const struct kfit_choice first;
     enum kfit_status s = tuner_init(&t, params, &result, err);
     if (s == KFIT_OK)
+        s = kfit_judge_takes(params->judge, key, err);
+    if (s == KFIT_OK)
         s = kfit_candidate_parse(source, bytes, &c, err);
     if (s != KFIT_OK)
         goto out;

@@ -20,7 +20,8 @@ enum helper { H_FILL, H_HASH, H_DIFFERS, H_REFERENCE, H_DELAY, H_READ_2, H_READ_
 
 struct generic_cuda; /* worker_cublas.c */
 
-enum { TIMED_OUT = 2, TIMED_BEFORE = 4, TIMED }; /* two inputs, an output of each side, the inout argument before */
+/* timed copies: one per argument (the output's place unused), an output of each side, the inout argument before */
+enum { TIMED_OUT = KFIT_CU_ARGS, TIMED_BEFORE = TIMED_OUT + 2, TIMED };
 
 struct worker {
     const struct kfit_cuda *cu;
@@ -34,6 +35,7 @@ struct worker {
 
     union kfit_key key;
     const struct kfit_op *op;
+    unsigned nargs, out; /* arguments of the key, and which is its output */
     struct kfit_tensor tensor[KFIT_CU_ARGS];
     size_t bytes[KFIT_CU_ARGS];
     struct guarded arg[KFIT_CU_ARGS], workspace;
@@ -48,7 +50,7 @@ struct worker {
     struct kfit_plan plan[2];
     struct generic_cuda *generic;
 
-    /* timed copies: a set is the two inputs; slot i is an output, of each side, for inputs of set i % sets, and what an
+    /* timed copies: a set is the inputs; slot i is an output, of each side, for inputs of set i % sets, and what an
      * inout argument holds there before a call. Few large sets are gone round several times, each time to new slots. */
     unsigned sets, slots, launches; /* launches: of one cold graph */
     kfit_cu_ptr timed[TIMED];
@@ -70,7 +72,7 @@ bool worker_make_sets(struct worker *w, size_t cold_bytes);
 bool worker_pairs(struct worker *w, const struct kfit_cu_command *c);
 bool worker_floor(struct worker *w, const struct kfit_cu_command *c);
 
-/* The generic as PyTorch calls it: cublasGemmEx (bf16, fp16), cublasSgemm, cublasDgemm; 32 MB workspace. */
+/* The generic as PyTorch calls it: see worker_cublas.c. */
 bool generic_cuda_open(struct worker *w, const struct kfit_generic *g);
 int generic_cuda_version(struct worker *w); /* 130100 */
 bool generic_cuda_call(struct worker *w, const kfit_cu_ptr args[KFIT_CU_ARGS]);

@@ -17,7 +17,7 @@
 bool worker_make_sets(struct worker *w, size_t cold_bytes)
 {
     size_t all = 0;
-    for (unsigned i = 0; i < KFIT_CU_ARGS; i++) {
+    for (unsigned i = 0; i < w->nargs; i++) {
         w->stride[i] = (w->bytes[i] + 511) & ~(size_t)511;
         all += w->stride[i];
     }
@@ -25,18 +25,21 @@ bool worker_make_sets(struct worker *w, size_t cold_bytes)
     w->sets = sets > SETS_MAX ? SETS_MAX : (unsigned)sets;
     w->slots = (LAUNCHES_LEAST + w->sets - 1) / w->sets * w->sets;
     w->launches = w->slots / ((w->slots + KFIT_CU_LAUNCHES - 1) / KFIT_CU_LAUNCHES); /* as even as can be */
-    for (unsigned i = 0; i < TIMED; i++)
-        if ((i < TIMED_BEFORE || w->tensor[2].dir == KFIT_INOUT) &&
-            !CU(w, mem_alloc(&w->timed[i], i < 2 ? w->sets * w->stride[i] : w->slots * w->stride[2])))
+    for (unsigned i = 0; i < w->nargs; i++)
+        if (i != w->out && !CU(w, mem_alloc(&w->timed[i], w->sets * w->stride[i])))
+            return false;
+    for (unsigned i = TIMED_OUT; i < TIMED; i++)
+        if ((i < TIMED_BEFORE || w->tensor[w->out].dir == KFIT_INOUT) &&
+            !CU(w, mem_alloc(&w->timed[i], w->slots * w->stride[w->out])))
             return false;
     return true;
 }
 
 static bool fill_sets(struct worker *w, uint64_t seed)
 {
-    for (unsigned arg = 0; arg < KFIT_CU_ARGS; arg++)
-        for (unsigned i = 0; w->tensor[arg].dir != KFIT_OUT && i < (arg < 2 ? w->sets : w->slots); i++) {
-            kfit_cu_ptr to = w->timed[arg < 2 ? arg : TIMED_BEFORE] + i * w->stride[arg];
+    for (unsigned arg = 0; arg < w->nargs; arg++)
+        for (unsigned i = 0; w->tensor[arg].dir != KFIT_OUT && i < (arg != w->out ? w->sets : w->slots); i++) {
+            kfit_cu_ptr to = w->timed[arg != w->out ? arg : TIMED_BEFORE] + i * w->stride[arg];
             if (!worker_fill(w, arg, to, 0, seed + i % w->sets))
                 return false;
         }
@@ -47,12 +50,12 @@ static bool fill_sets(struct worker *w, uint64_t seed)
  * doing, and it cannot see that the work seems done. */
 static bool fresh_outputs(struct worker *w, unsigned side, unsigned first, unsigned count)
 {
-    const size_t stride = w->stride[2];
+    const size_t stride = w->stride[w->out];
     first %= w->slots;
     for (count = count < w->slots ? count : w->slots; count;) {
         unsigned n = count < w->slots - first ? count : w->slots - first;
         kfit_cu_ptr at = w->timed[TIMED_OUT + side] + first * stride;
-        if (!(w->tensor[2].dir == KFIT_INOUT
+        if (!(w->tensor[w->out].dir == KFIT_INOUT
                   ? CU(w, on_device(at, w->timed[TIMED_BEFORE] + first * stride, n * stride, w->stream))
                   : CU(w, set32(at, POISON, n * stride / 4, w->stream))))
             return false;
@@ -66,9 +69,10 @@ static bool call_slot(struct worker *w, unsigned who, unsigned side, unsigned sl
 {
     unsigned set = slot % w->sets;
     slot %= w->slots;
-    const kfit_cu_ptr args[KFIT_CU_ARGS] = {w->timed[0] + set * w->stride[0],
-                                            w->timed[1] + set * w->stride[1],
-                                            w->timed[TIMED_OUT + side] + slot * w->stride[2]};
+    kfit_cu_ptr args[KFIT_CU_ARGS];
+    for (unsigned i = 0; i < w->nargs; i++)
+        args[i] = i != w->out ? w->timed[i] + set * w->stride[i]
+                              : w->timed[TIMED_OUT + side] + slot * w->stride[i];
     return worker_call(w, who, args);
 }
 

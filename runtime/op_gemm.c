@@ -23,8 +23,8 @@ static enum kfit_status check(const union kfit_key *key, struct kfit_error *err)
     if (!kfit_dtype_bytes(g->type_a) || !kfit_dtype_bytes(g->type_b) || !kfit_dtype_bytes(g->type_c) ||
         !kfit_dtype_bytes(g->type_acc))
         return kfit_fail(err, KFIT_E_FORMAT, "gemm key: unknown data type");
-    if (g->ta > 1 || g->tb > 1 || g->alpha > KFIT_SCALAR_OTHER || g->beta > KFIT_SCALAR_OTHER || g->epi ||
-        g->scale || g->math || g->zero[0] || g->zero[1])
+    if (g->ta > 1 || g->tb > 1 || g->alpha > KFIT_SCALAR_OTHER || g->beta > KFIT_SCALAR_OTHER ||
+        g->epi >= KFIT_EPI_END || g->scale || g->math || g->zero[0] || g->zero[1])
         return kfit_fail(err, KFIT_E_FORMAT, "gemm key: unknown flag");
     if (!g->align || g->align > 16 || (g->align & (g->align - 1)))
         return kfit_fail(err, KFIT_E_FORMAT, "gemm key: align=%u is not 1, 2, 4, 8 or 16", g->align);
@@ -45,6 +45,7 @@ static enum kfit_status check(const union kfit_key *key, struct kfit_error *err)
 }
 
 static const char *const scalar_text[] = {"0", "1", "other"};
+static const char *const epilogue_text[] = {[KFIT_EPI_BIAS] = "bias"};
 
 static size_t format(const union kfit_key *key, char *buf, size_t size)
 {
@@ -57,6 +58,8 @@ static size_t format(const union kfit_key *key, char *buf, size_t size)
     if (g->len == KFIT_GEMM_KEY_BATCHED_BYTES && n > 0 && (size_t)n < size)
         n += snprintf(buf + n, size - (size_t)n, "/batch=%d,sa=%" PRId64 ",sb=%" PRId64 ",sc=%" PRId64,
                       g->batch, g->sa, g->sb, g->sc);
+    if (g->epi && n > 0 && (size_t)n < size)
+        n += snprintf(buf + n, size - (size_t)n, "/epi=%s", epilogue_text[g->epi]);
     return n > 0 ? (size_t)n : 0;
 }
 
@@ -134,15 +137,17 @@ static enum kfit_status parse(const char *text, union kfit_key *key, struct kfit
     g->alpha = eat_word(&r, "/alpha=", scalar_text, 0, 3);
     g->beta = eat_word(&r, ",beta=", scalar_text, 0, 3);
     g->align = (uint8_t)eat_number(&r, "/align=", 16);
-    if (!r.wanted && *r.p) {
+    if (!r.wanted && !strncmp(r.p, "/batch=", 7)) {
         g->len = KFIT_GEMM_KEY_BATCHED_BYTES;
         g->batch = (int32_t)eat_number(&r, "/batch=", INT32_MAX);
         g->sa = (int64_t)eat_number(&r, ",sa=", INT64_MAX);
         g->sb = (int64_t)eat_number(&r, ",sb=", INT64_MAX);
         g->sc = (int64_t)eat_number(&r, ",sc=", INT64_MAX);
-        if (!r.wanted && *r.p)
-            r.wanted = "the end";
     }
+    if (!r.wanted && !strncmp(r.p, "/epi=", 5))
+        g->epi = eat_word(&r, "/epi=", epilogue_text, KFIT_EPI_BIAS, KFIT_EPI_END);
+    if (!r.wanted && *r.p)
+        r.wanted = g->epi ? "the end" : g->batch ? "/epi= or the end" : "/batch=, /epi= or the end";
     if (r.wanted)
         return kfit_fail(err, KFIT_E_FORMAT, "key: at \"%.60s\": expected %s", r.p, r.wanted);
     return KFIT_OK;
@@ -155,17 +160,25 @@ static int64_t batch_of(const struct kfit_gemm_key *g)
     return g->len == KFIT_GEMM_KEY_BATCHED_BYTES ? g->batch : 1;
 }
 
+enum { ARG_A, ARG_B, ARG_C, ARG_BIAS };
+
+static unsigned nargs(const union kfit_key *key)
+{
+    return key->gemm.epi == KFIT_EPI_BIAS ? ARG_BIAS + 1 : ARG_C + 1;
+}
+
 static void tensor(const union kfit_key *key, unsigned i, struct kfit_tensor *t)
 {
     const struct kfit_gemm_key *g = &key->gemm;
     bool batched = batch_of(g) > 1;
-    const struct kfit_tensor all[3] = {
+    const struct kfit_tensor all[] = {
         {KFIT_IN, g->type_a, batch_of(g), g->ta ? g->k : g->m, g->ta ? g->m : g->k, g->lda,
          batched ? g->sa : 0},
         {KFIT_IN, g->type_b, batch_of(g), g->tb ? g->n : g->k, g->tb ? g->k : g->n, g->ldb,
          batched ? g->sb : 0},
         {g->beta == KFIT_SCALAR_ZERO ? KFIT_OUT : KFIT_INOUT, g->type_c, batch_of(g), g->m, g->n, g->ldc,
          batched ? g->sc : 0},
+        {KFIT_IN, g->type_c, 1, 1, g->n, g->n, 0},
     };
     *t = all[i];
 }
@@ -193,6 +206,7 @@ static unsigned dims(const union kfit_key *key, struct kfit_dim out[KFIT_DIMS_MA
         {"TYPE_A", g->type_a},
         {"TYPE_B", g->type_b},
         {"TYPE_C", g->type_c},
+        {"EPI", g->epi},
     };
     unsigned n = sizeof all / sizeof *all;
     memcpy(out, all, sizeof all);
@@ -232,23 +246,25 @@ static void reference(const union kfit_key *key, const void *const args[], doubl
 {
     const struct kfit_gemm_key *g = &key->gemm;
     struct kfit_tensor a, b, c;
-    tensor(key, 0, &a);
-    tensor(key, 1, &b);
-    tensor(key, 2, &c);
+    tensor(key, ARG_A, &a);
+    tensor(key, ARG_B, &b);
+    tensor(key, ARG_C, &c);
     for (int64_t s = 0; s < c.batch; s++) {
         for (int64_t i = 0; i < g->m; i++) {
             double *r = ref + (s * g->m + i) * g->n, *w = mag + (s * g->m + i) * g->n;
             for (int64_t j = 0; j < g->n; j++) {
-                double old =
-                    c.dir == KFIT_INOUT ? load(args[2], c.type, s * c.batch_stride + i * c.ld + j) : 0;
-                r[j] = old;
-                w[j] = old < 0 ? -old : old;
+                double old = c.dir == KFIT_INOUT
+                                 ? load(args[ARG_C], c.type, s * c.batch_stride + i * c.ld + j)
+                                 : 0;
+                double bias = g->epi == KFIT_EPI_BIAS ? load(args[ARG_BIAS], c.type, j) : 0;
+                r[j] = old + bias;
+                w[j] = __builtin_fabs(old) + __builtin_fabs(bias);
             }
             for (int64_t p = 0; g->alpha != KFIT_SCALAR_ZERO && p < g->k; p++) {
-                double x = load(args[0], a.type, s * a.batch_stride + (g->ta ? p * a.ld + i : i * a.ld + p));
+                double x = load(args[ARG_A], a.type, s * a.batch_stride + (g->ta ? p * a.ld + i : i * a.ld + p));
                 for (int64_t j = 0; j < g->n; j++) {
                     double y =
-                        x * load(args[1], b.type, s * b.batch_stride + (g->tb ? j * b.ld + p : p * b.ld + j));
+                        x * load(args[ARG_B], b.type, s * b.batch_stride + (g->tb ? j * b.ld + p : p * b.ld + j));
                     r[j] += y;
                     w[j] += y < 0 ? -y : y;
                 }
@@ -265,10 +281,16 @@ static double flops(const union kfit_key *key)
 
 static double bytes(const union kfit_key *key)
 {
-    const struct kfit_gemm_key *g = &key->gemm;
-    double c = (double)g->m * g->n * kfit_dtype_bytes(g->type_c) * (g->beta == KFIT_SCALAR_ZERO ? 1 : 2);
-    return (double)batch_of(g) * ((double)g->m * g->k * kfit_dtype_bytes(g->type_a) +
-                                  (double)g->k * g->n * kfit_dtype_bytes(g->type_b) + c);
+    double sum = 0;
+    for (unsigned i = 0; i < nargs(key); i++) {
+        struct kfit_tensor t;
+        tensor(key, i, &t);
+        /* a matrix that all of a batch share is read once */
+        double matrices = t.batch_stride || t.dir != KFIT_IN ? (double)t.batch : 1;
+        sum += matrices * (double)t.rows * (double)t.cols * kfit_dtype_bytes(t.type) *
+               (t.dir == KFIT_INOUT ? 2 : 1);
+    }
+    return sum;
 }
 
 static int64_t reduction(const union kfit_key *key)
@@ -276,21 +298,21 @@ static int64_t reduction(const union kfit_key *key)
     return key->gemm.k;
 }
 
-static const char *const arg_names[] = {"a", "b", "c"};
+static const char *const arg_names[] = {"a", "b", "c", "bias"};
 
 const struct kfit_op kfit_op_gemm = {
     .id = KFIT_OP_GEMM,
     .name = "gemm",
     .version = 1,
-    .nargs = 3,
     .arg_names = arg_names,
     .check = check,
     .format = format,
     .parse = parse,
+    .nargs = nargs,
     .tensor = tensor,
     .dims = dims,
     .reference = reference,
-    .out_arg = 2,
+    .out_arg = ARG_C,
     .flops = flops,
     .bytes = bytes,
     .reduction = reduction,

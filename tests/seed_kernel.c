@@ -19,7 +19,7 @@ enum kfit_status seed_kernel_build(struct seed_kernel *k, const struct kfit_cand
     k->compile_ns = built.compile_ns;
     k->data_oblivious = built.data_oblivious;
     struct kfit_image image = {built.image, built.image_bytes, &k->plan};
-    s = kfit_device_host.load(&image, 1, kfit_op_of(key)->nargs, &k->modules, &k->kernel, err);
+    s = kfit_device_host.load(&image, 1, kfit_op_of(key)->nargs(key), &k->modules, &k->kernel, err);
     kfit_built_finish(&built);
     return s;
 }

@@ -6,15 +6,19 @@
 
 static const char *const archs[] = {"sm_90a", "sm_80"};
 
-/* n x k pairs as in LLM decoding, one odd, one with rows apart */
+/* n x k pairs as in LLM decoding, one odd, one with rows apart; with a bias, in a batch */
 static const struct shape {
     const char *types;
     int n, k, lda, ldc, beta;
+    const char *more;
 } shapes[] = {
-    {"bf16,bf16,bf16", 1024, 3072, 3072, 1024, 0},
-    {"f16,f16,f16", 2880, 1024, 1024, 2880, 1},
-    {"bf16,bf16,f32", 64, 2048, 2048, 64, 0},
-    {"bf16,bf16,bf16", 1001, 1000, 1024, 1008, 1},
+    {"bf16,bf16,bf16", 1024, 3072, 3072, 1024, 0, ""},
+    {"f16,f16,f16", 2880, 1024, 1024, 2880, 1, ""},
+    {"bf16,bf16,bf16", 5120, 2880, 2880, 5120, 0, "/epi=bias"},
+    {"bf16,bf16,f32", 64, 2048, 2048, 64, 0, ""},
+    {"bf16,bf16,bf16", 1001, 1000, 1024, 1008, 1, ""},
+    {"f16,f16,f32", 1001, 1000, 1000, 1008, 0, "/epi=bias"},
+    {"bf16,bf16,bf16", 512, 128, 4096, 512, 0, "/batch=32,sa=128,sb=2097152,sc=32768"},
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 static const int rows[] = {1, 8, 16, 64};
@@ -24,8 +28,8 @@ static void make_key(union kfit_key *key, const struct shape *s, int m)
     char text[KFIT_KEY_TEXT_MAX];
     struct kfit_error err = {0};
     snprintf(text, sizeof text,
-             "gemm/%s/acc=f32/m=%d,n=%d,k=%d/nt/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=%d/align=16", s->types, m,
-             s->n, s->k, s->lda, s->lda, s->ldc, s->beta);
+             "gemm/%s/acc=f32/m=%d,n=%d,k=%d/nt/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=%d/align=16%s", s->types, m,
+             s->n, s->k, s->lda, s->lda, s->ldc, s->beta, s->more);
     CHECK_OK(kfit_key_parse(text, key, &err), err);
 }
 

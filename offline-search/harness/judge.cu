@@ -124,16 +124,21 @@ __device__ float distribution(int which, const place &e)
     }
 }
 
-extern "C" __global__ void kfit_fill(void *dst, int type, u64 rows, u64 cols, u64 ld, u32 arg, int which, u64 seed)
+// Argument `arg` of `inputs` that are only read (0, 1, then those after the output), one of which is the victim.
+// blockIdx.y: the matrix of a batch, `stride` elements apart; each has a seed of its own.
+extern "C" __global__ void kfit_fill(void *dst, int type, u64 rows, u64 cols, u64 ld, u32 arg, u32 inputs, int which, u64 seed,
+                                     u64 stride)
 {
     u64 n = rows * cols, step = (u64)gridDim.x * blockDim.x;
-    place e = {seed, 0, 0, rows, cols, arg, (u32)(mix(seed ^ 0x5eed) & 1), 0, 0};
+    seed ^= blockIdx.y * 0x9e3779b97f4a7c15ull;
+    u32 victim = mix(seed ^ 0x5eed) % inputs;
+    place e = {seed, 0, 0, rows, cols, arg, victim < 2 ? victim : victim + 1, 0, 0};
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
         e.row = i / cols;
         e.col = i % cols;
         e.h = mix(seed * 8 + arg + mix(i));
         e.x = normal(e.h);
-        put(dst, type, e.row * ld + e.col, distribution(which, e));
+        put(dst, type, blockIdx.y * stride + e.row * ld + e.col, distribution(which, e));
     }
 }
 
@@ -162,24 +167,25 @@ extern "C" __global__ void kfit_differs(const u32 *p, u64 words, u32 want, u64 *
         }
 }
 
-// ---- reference: C[m,n] = op(A) op(B) (+ C), in float64, and the sum of magnitudes ----
+// ---- reference: C[m,n] = op(A) op(B) (+ C) (+ bias[n]), in float64, and the sum of magnitudes ----
 
-extern "C" __global__ void kfit_reference(const void *a, const void *b, const void *c, int type_ab, int type_c, int m, int n,
-                                          int k, u64 lda, u64 ldb, u64 ldc, int ta, int tb, int beta, double *ref,
-                                          double *mag)
+// sa, sb, sc: from one matrix of a batch to the next. bias: of C's type, or null.
+extern "C" __global__ void kfit_reference(const void *a, const void *b, const void *c, const void *bias, int type_ab,
+                                          int type_c, int m, int n, int k, u64 lda, u64 ldb, u64 ldc, int ta, int tb,
+                                          int beta, int batch, u64 sa, u64 sb, u64 sc, double *ref, double *mag)
 {
     enum { ROWS = 8 };
     int lane = threadIdx.x % 32;
     u64 warps = (u64)gridDim.x * (blockDim.x / 32);
-    u64 groups = (m + ROWS - 1) / ROWS;
-    for (u64 w = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; w < groups * n; w += warps) {
-        u64 j = w % n, i0 = w / n * ROWS;
+    u64 groups = (m + ROWS - 1) / ROWS, tasks = groups * n;
+    for (u64 w = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; w < tasks * batch; w += warps) {
+        u64 z = w / tasks, j = w % n, i0 = w % tasks / n * ROWS;
         double sum[ROWS] = {0}, size[ROWS] = {0};
         for (u64 p = lane; p < (u64)k; p += 32) {
-            double y = get(b, type_ab, tb ? j * ldb + p : p * ldb + j);
+            double y = get(b, type_ab, z * sb + (tb ? j * ldb + p : p * ldb + j));
             for (int i = 0; i < ROWS; i++) {
                 u64 row = i0 + i < (u64)m ? i0 + i : m - 1;
-                double t = get(a, type_ab, ta ? p * lda + row : row * lda + p) * y;
+                double t = get(a, type_ab, z * sa + (ta ? p * lda + row : row * lda + p)) * y;
                 sum[i] += t;
                 size[i] += fabs(t);
             }
@@ -190,9 +196,11 @@ extern "C" __global__ void kfit_reference(const void *a, const void *b, const vo
                 size[i] += __shfl_xor_sync(~0u, size[i], s);
             }
         for (int i = 0; i < ROWS && i0 + i < (u64)m && lane == 0; i++) {
-            double old = beta ? get(c, type_c, (i0 + i) * ldc + j) : 0;
-            ref[(i0 + i) * n + j] = sum[i] + old;
-            mag[(i0 + i) * n + j] = size[i] + fabs(old);
+            double old = beta ? get(c, type_c, z * sc + (i0 + i) * ldc + j) : 0;
+            double add = bias ? get(bias, type_c, j) : 0;
+            u64 o = (z * m + i0 + i) * n + j;
+            ref[o] = sum[i] + old + add;
+            mag[o] = size[i] + fabs(old) + fabs(add);
         }
     }
 }

@@ -10,6 +10,8 @@
 #define KFIT_F16  3
 #define KFIT_BF16 4
 
+#define KFIT_EPI_BIAS 1 /* enum kfit_epilogue: the entry gets the bias after c */
+
 #define KFIT_INLINE static __device__ __forceinline__
 #define KFIT_ENTRY(threads, blocks_per_sm)                                                                   \
     extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm)
@@ -108,6 +110,44 @@ KFIT_INLINE void kfit_store_pair(kfit_out *c, float2 v, bool both)
         asm volatile("st.global.b32 [%0], %1;" ::"l"(at), "r"(x | (kfit_word)y << 16) : "memory");
     else
         asm volatile("st.global.b16 [%0], %1;" ::"l"(at), "h"(x) : "memory");
+#endif
+}
+
+/* Two neighbours of an output's type as they lie in memory (only the first if not both): loaded long before they are
+ * needed, widened when they are. p is aligned to the pair if both. */
+#if KFIT_TYPE_C == KFIT_F32
+typedef float2 kfit_pair;
+#else
+typedef kfit_word kfit_pair;
+#endif
+
+KFIT_INLINE kfit_pair kfit_pair_load(const kfit_out *p, bool both)
+{
+#if KFIT_TYPE_C == KFIT_F32
+    float2 v = make_float2(0, 0);
+    if (both)
+        asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p));
+    else
+        asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v.x) : "l"(p));
+    return v;
+#else
+    kfit_word v;
+    kfit_out one;
+    if (both) {
+        asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(v) : "l"(p));
+        return v;
+    }
+    asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(one) : "l"(p));
+    return one;
+#endif
+}
+
+KFIT_INLINE float2 kfit_pair_add(float2 v, kfit_pair p)
+{
+#if KFIT_TYPE_C == KFIT_F32
+    return make_float2(v.x + p.x, v.y + p.y);
+#else
+    return make_float2(v.x + kfit_widen((kfit_out)p), v.y + kfit_widen((kfit_out)(p >> 16)));
 #endif
 }
 

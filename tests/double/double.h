@@ -8,7 +8,7 @@
  *
  * The file $HOME/kfit-double, lines of "name value", describes the GPU:
  *   gpus 1 · memory BYTES · l2 BYTES · sms N · cc 90 · driver 13000 · smem BYTES · generic_ns COST · generic NAME ·
- *   read_bytes_per_ns N · nvrtc 1300
+ *   read_bytes_per_ns N · nvrtc 1300 · reference wrong · lt none
  * and images may say, each in nanoseconds per launch: ns, plain (outside graphs), again (in processes after the first
  * that loaded it).
  */
@@ -23,7 +23,7 @@
 #include "kfit/cuda.h"
 
 #define ENTRIES_MAX 16
-#define PARAMS_MAX  16
+#define PARAMS_MAX  24
 #define SETS_MAX    64
 
 #define EXPORT __attribute__((visibility("default")))

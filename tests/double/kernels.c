@@ -133,13 +133,18 @@ static float element(int which, const struct place *e)
 
 static void fill(const struct call *c)
 {
-    struct place e = {.seed = c->param[7], .rows = c->param[2], .cols = c->param[3], .arg = (uint32_t)c->param[5],
-                      .victim = (uint32_t)(mix(c->param[7] ^ 0x5eed) & 1)};
-    for (e.row = 0; e.row < e.rows; e.row++)
-        for (e.col = 0; e.col < e.cols; e.col++) {
-            e.h = mix(e.seed * 8 + e.arg + mix(e.row * e.cols + e.col));
-            put(pointer(c, 0), integer(c, 1), (int64_t)(e.row * c->param[4] + e.col), element(integer(c, 6), &e));
-        }
+    struct place e = {.rows = c->param[2], .cols = c->param[3], .arg = (uint32_t)c->param[5]};
+    for (uint64_t z = 0; z < c->config.grid[1]; z++) {
+        e.seed = c->param[8] ^ z * 0x9e3779b97f4a7c15u;
+        e.victim = (uint32_t)(mix(e.seed ^ 0x5eed) % c->param[6]);
+        e.victim += e.victim > 1; /* past the output */
+        for (e.row = 0; e.row < e.rows; e.row++)
+            for (e.col = 0; e.col < e.cols; e.col++) {
+                e.h = mix(e.seed * 8 + e.arg + mix(e.row * e.cols + e.col));
+                put(pointer(c, 0), integer(c, 1), (int64_t)(z * c->param[9] + e.row * c->param[4] + e.col),
+                    element(integer(c, 7), &e));
+            }
+    }
 }
 
 static void hash(const struct call *c)
@@ -162,16 +167,21 @@ static void differs(const struct call *c)
 
 static void reference(const struct call *c)
 {
-    const int m = integer(c, 5), n = integer(c, 6), k = integer(c, 7), type = integer(c, 3);
-    const int64_t lda = (int64_t)c->param[8], ldb = (int64_t)c->param[9], ldc = (int64_t)c->param[10];
-    const bool ta = integer(c, 11), tb = integer(c, 12), beta = integer(c, 13);
-    double *ref = pointer(c, 14), *mag = pointer(c, 15);
-    for (int64_t o = 0; o < (int64_t)m * n; o++) {
-        int64_t i = o / n, j = o % n;
-        double old = beta ? get(pointer(c, 2), integer(c, 4), i * ldc + j) : 0, sum = old, size = fabs(old);
-        for (int64_t p = 0; p < k; p++) {
-            double t = get(pointer(c, 0), type, ta ? p * lda + i : i * lda + p) *
-                       get(pointer(c, 1), type, tb ? j * ldb + p : p * ldb + j);
+    const int m = integer(c, 6), n = integer(c, 7), k = integer(c, 8), type = integer(c, 4), type_c = integer(c, 5);
+    const int64_t lda = (int64_t)c->param[9], ldb = (int64_t)c->param[10], ldc = (int64_t)c->param[11];
+    const bool ta = integer(c, 12), tb = integer(c, 13), beta = integer(c, 14);
+    const int64_t batch = integer(c, 15), sa = (int64_t)c->param[16], sb = (int64_t)c->param[17], sc = (int64_t)c->param[18];
+    const bool wrong = !strcmp(kfit_double_text("reference", "right"), "wrong");
+    double *ref = pointer(c, 19), *mag = pointer(c, 20);
+    for (int64_t o = 0; o < batch * m * n; o++) {
+        int64_t z = o / n / m, i = o / n % m, j = o % n;
+        double sum = beta ? get(pointer(c, 2), type_c, z * sc + i * ldc + j) : 0, size = fabs(sum);
+        double add = pointer(c, 3) ? get(pointer(c, 3), type_c, j) : 0;
+        sum += add;
+        size += fabs(add);
+        for (int64_t p = 0; p < k - wrong; p++) {
+            double t = get(pointer(c, 0), type, z * sa + (ta ? p * lda + i : i * lda + p)) *
+                       get(pointer(c, 1), type, z * sb + (tb ? j * ldb + p : p * ldb + j));
             sum += t;
             size += fabs(t);
         }
@@ -202,6 +212,8 @@ struct gemm {
     int64_t lda, ldb, ldc;
     const void *a, *b;
     void *c;
+    const void *bias; /* or NULL */
+    int64_t batch, sa, sb, sc;
     int rows, cols, terms; /* what is done of it */
     bool truncate, half, no_nan;
 };
@@ -226,6 +238,7 @@ static float sum(const struct gemm *g, const float *a, const float *b, int64_t a
             s = of_bits((uint32_t)to_bf16(s, false) << 16);
     }
     s += g->beta ? (float)get(g->c, g->type_c, at) : 0;
+    s += g->bias ? (float)get(g->bias, g->type_c, at % g->ldc) : 0;
     return g->no_nan && isnan(s) ? 0 : s;
 }
 
@@ -258,7 +271,18 @@ static void note_read(const struct gemm *g)
     read_bytes += (uint64_t)(g->n * g->k) * (g->type == F32 ? 4 : 2);
 }
 
-static void compute(const struct gemm *g)
+/* The gemm of one matrix of the batch. */
+static struct gemm matrix(const struct gemm *g, int64_t z)
+{
+    const int64_t in = g->type == F32 ? 4 : 2, out = g->type_c == F32 ? 4 : 2;
+    struct gemm one = *g;
+    one.a = (const char *)g->a + z * g->sa * in;
+    one.b = (const char *)g->b + z * g->sb * in;
+    one.c = (char *)g->c + z * g->sc * out;
+    return one;
+}
+
+static void compute_one(const struct gemm *g)
 {
     float a[ROWS_MAX][TERMS_MAX], b[TERMS_MAX];
     if (g->rows > ROWS_MAX || g->terms > TERMS_MAX)
@@ -278,13 +302,22 @@ static void compute(const struct gemm *g)
     }
 }
 
-/* cuBLAS's double: pointers, then m n k ta tb type type_c beta lda, ldb, ldc; generic settings decide. */
+static void compute(const struct gemm *g)
+{
+    for (int64_t z = 0; z < g->batch; z++) {
+        const struct gemm one = matrix(g, z);
+        compute_one(&one);
+    }
+}
+
+/* cuBLAS's double: a b c bias, m n k ta tb type type_c beta, lda ldb ldc batch sa sb sc; generic settings decide. */
 static void cublas(const struct call *c)
 {
-    struct gemm g = {.a = pointer(c, 0), .b = pointer(c, 1), .c = pointer(c, 2), .m = integer(c, 3), .n = integer(c, 4),
-                     .k = integer(c, 5), .ta = integer(c, 6), .tb = integer(c, 7), .type = integer(c, 8),
-                     .type_c = integer(c, 8 + 1), .beta = integer(c, 10), .lda = integer(c, 11), .ldb = integer(c, 12),
-                     .ldc = integer(c, 13)};
+    struct gemm g = {.a = pointer(c, 0), .b = pointer(c, 1), .c = pointer(c, 2), .bias = pointer(c, 3), .m = integer(c, 4),
+                     .n = integer(c, 5), .k = integer(c, 6), .ta = integer(c, 7), .tb = integer(c, 8), .type = integer(c, 9),
+                     .type_c = integer(c, 10), .beta = integer(c, 11), .lda = integer(c, 12), .ldb = integer(c, 13),
+                     .ldc = integer(c, 14), .batch = integer(c, 15), .sa = (int64_t)c->param[16], .sb = (int64_t)c->param[17],
+                     .sc = (int64_t)c->param[18]};
     g.rows = g.m;
     g.cols = g.n;
     g.terms = strcmp(kfit_double_text("generic", "right"), "wrong") ? g.k : g.k / 2;
@@ -305,7 +338,8 @@ static struct gemm of_image(const struct call *c)
 #define DIM(name) (int)image_number(i, "KFIT_" #name, 0)
     struct gemm g = {.m = DIM(M), .n = DIM(N), .k = DIM(K), .ta = DIM(TA), .tb = DIM(TB), .type = DIM(TYPE_A),
                      .type_c = DIM(TYPE_C), .beta = DIM(BETA), .lda = DIM(LDA), .ldb = DIM(LDB), .ldc = DIM(LDC),
-                     .a = pointer(c, 0), .b = pointer(c, 1), .c = pointer(c, 2)};
+                     .a = pointer(c, 0), .b = pointer(c, 1), .c = pointer(c, 2), .batch = DIM(BATCH), .sa = DIM(SA),
+                     .sb = DIM(SB), .sc = DIM(SC), .bias = DIM(EPI) ? pointer(c, 3) : NULL};
 #undef DIM
     g.rows = g.m;
     g.cols = g.n;
@@ -345,6 +379,54 @@ static void half_sums(const struct call *c)
     struct gemm g = of_image(c);
     g.half = true;
     compute(&g);
+}
+
+static void no_bias(const struct call *c)
+{
+    struct gemm g = of_image(c);
+    g.bias = NULL;
+    compute(&g);
+}
+
+/* One number for all columns. */
+static void first_bias(const struct call *c)
+{
+    struct gemm g = of_image(c);
+    const float bias = (float)get(g.bias, g.type_c, 0);
+    g.bias = NULL;
+    compute(&g);
+    for (int64_t i = 0; i < g.m * g.ldc; i++)
+        if (i % g.ldc < g.n)
+            put(g.c, g.type_c, i, (float)get(g.c, g.type_c, i) + bias);
+}
+
+static void bias_written(const struct call *c)
+{
+    right(c);
+    *(uint16_t *)pointer(c, 3) ^= 1;
+}
+
+static void first_matrix(const struct call *c)
+{
+    struct gemm g = of_image(c);
+    g.batch = 1;
+    compute(&g);
+}
+
+/* Half a matrix of B further each time. */
+static void wrong_stride(const struct call *c)
+{
+    struct gemm g = of_image(c);
+    g.sb /= 2;
+    compute(&g);
+}
+
+/* Writes the rows that lie between those of a matrix, and are another's. */
+static void between_matrices(const struct call *c)
+{
+    struct gemm g = of_image(c);
+    compute(&g);
+    ((uint16_t *)g.c)[g.n] = 0x3f80;
 }
 
 static void samples(const struct call *c)
@@ -533,6 +615,12 @@ static const struct kernel kernels[] = {
     {"truncates", truncates, NULL, 0},
     {"half_sums", half_sums, NULL, 0},
     {"samples", samples, NULL, 0},
+    {"no_bias", no_bias, NULL, 0},
+    {"first_bias", first_bias, NULL, 0},
+    {"bias_written", bias_written, NULL, 0},
+    {"first_matrix", first_matrix, NULL, 0},
+    {"wrong_stride", wrong_stride, NULL, 0},
+    {"between_matrices", between_matrices, NULL, 0},
     {"nan_lost", nan_lost, NULL, 0},
     {"hangs", hangs, NULL, 0},
     {"illegal", illegal, NULL, 0},

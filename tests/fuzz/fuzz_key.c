@@ -35,7 +35,7 @@ static void key_bytes(const uint8_t *data, size_t size)
     check(kfit_key_format(&key, s, sizeof s) && kfit_key_parse(s, &back, NULL) == KFIT_OK &&
           kfit_key_equal(&key, &back));
     const struct kfit_op *op = kfit_op_of(&key);
-    for (unsigned i = 0; i < op->nargs; i++) {
+    for (unsigned i = 0; i < op->nargs(&key); i++) {
         op->tensor(&key, i, &t);
         check(t.rows > 0 && t.cols > 0 && t.ld >= t.cols);
     }

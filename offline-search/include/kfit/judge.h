@@ -59,6 +59,11 @@ struct kfit_judge_job {
     bool cold; /* with screen: time it with cold caches too, where the device can (host) */
 };
 
+/* Is this a key that the judge's device can judge? KFIT_E_UNSUPPORTED says why not. All of the below ask it first;
+ * asking before a candidate is compiled saves the compile. */
+enum kfit_status kfit_judge_takes(const struct kfit_judge *j, const union kfit_key *key,
+                                  struct kfit_error *err);
+
 /* Runs the gates in order of cost, stopping at the first failure, and fills the receipt's gates, timing,
  * noise, bound, verdict and code. KFIT_OK also when the candidate is refused: the verdict says so. Errors are
  * ours: KFIT_E_IO, KFIT_E_NOTFOUND (runner or generic), KFIT_E_NOMEM, KFIT_E_INTERRUPTED. */

@@ -2,12 +2,13 @@
 {"op":"gemm", "device":"cuda", "name":"direct", "arch":">=80",
  "knobs":{"R":[2,1,3,4,5,6], "WK":[8,4,2,6,3,12,1,16,32,5], "WN":[1,2,4], "CL":[1,8,2,4,16],
           "U":[2,4,1,3], "D":[2,3,1,4], "MINB":[1,2], "LATE":[0,1]},
- "require":["TA == 0", "TB == 1", "BATCH == 1", "ALIGN == 16", "BYTES_A == 2", "TYPE_B == TYPE_A", "M <= 64",
+ "require":["TA == 0", "TB == 1", "ALIGN == 16", "BATCH == 1 || (SA % 8 + SB % 8 + SC % 8 == 0 && CL*BATCH <= 65535)",
+            "BYTES_A == 2", "TYPE_B == TYPE_A", "M <= 64",
             "K % 8 == 0", "CL == 1 || SM >= 90", "CL > 1 || LATE == 0", "WK*WN >= 2", "WK*WN <= 32", "WK*CL*WN*R <= 128",
             "ceil(K,32*U*WK*CL) <= 64",
             "4*(D*U*(R + (1 + (M > 8))*ceil(M,16)) + 2*R*ceil(M,16)) + 32 <= min(256, 2048/(WK*WN*MINB))",
             "4*M*WK*(8*R*WN + 8) + (CL > 1)*32*M*R*WN*max(CL,WK) <= SMEM"],
- "launches":[{"entry":"kfit_main", "grid":["ceil(N,8*R*WN)", "CL", 1], "block":["32*WK*WN", 1, 1],
+ "launches":[{"entry":"kfit_main", "grid":["ceil(N,8*R*WN)", "CL*BATCH", 1], "block":["32*WK*WN", 1, 1],
               "smem":"4*M*WK*(8*R*WN + 8)*(CL == 1 || WK > 2) + (CL > 1)*8*CL*ceil(4*M*R*WN,CL)*(1 + (WK == 2))",
               "cluster":[1, "CL", 1]}]}
 */
@@ -24,6 +25,11 @@
  * what L1 holds, x for instance. */
 #include "kfit_cuda.h"
 
+#if KFIT_EPI == KFIT_EPI_BIAS
+#define BIAS_PARAM const kfit_out *bias,
+#else
+#define BIAS_PARAM
+#endif
 #define R KFIT_R
 #define WK KFIT_WK
 #define WN KFIT_WN
@@ -112,6 +118,9 @@ struct spot {
     unsigned from; /* shared address */
     kfit_out *to;
     bool work, here, both; /* is there a pair, are its columns in y, both of them */
+#if KFIT_EPI == KFIT_EPI_BIAS
+    kfit_pair bias;
+#endif
 };
 
 KFIT_INLINE spot find(kfit_out *y, unsigned p, bool work, unsigned from, unsigned n_block)
@@ -124,6 +133,20 @@ KFIT_INLINE spot find(kfit_out *y, unsigned p, bool work, unsigned from, unsigne
     kfit_now(s.to);
     return s;
 }
+
+#if KFIT_EPI == KFIT_EPI_BIAS
+/* The bias of a spot's columns, on its way while the weights are. */
+KFIT_INLINE spot with_bias(spot s, const kfit_out *bias, unsigned n)
+{
+    s.bias = kfit_pair();
+    if (s.here)
+        s.bias = kfit_pair_load(bias + n, s.both);
+    return s;
+}
+#define FINISH(s, v) kfit_store_pair((s).to, kfit_pair_add(v, (s).bias), (s).both)
+#else
+#define FINISH(s, v) kfit_store_pair((s).to, v, (s).both)
+#endif
 
 /* The sum of `terms` pairs that lie `apart` bytes apart, in that order. */
 KFIT_INLINE float2 add_up(unsigned at, int terms, unsigned apart)
@@ -153,7 +176,7 @@ KFIT_INLINE parcel address(unsigned p, unsigned sender, unsigned inbox, unsigned
 }
 #endif
 
-KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w, kfit_out *y, void *)
+KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w, kfit_out *y, BIAS_PARAM void *)
 {
     /* partial sums [WK][M][PITCH], but not if SENDS == WK; then, in a cluster, the inbox [CL*SENDS][SHARE] */
     extern __shared__ float shared[];
@@ -164,6 +187,12 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
     const unsigned rank = kfit_cluster_rank();
 #else
     const unsigned rank = 0;
+#endif
+#if KFIT_BATCH > 1 /* the blocks of a cluster are neighbours in y, one matrix follows the other */
+    const unsigned long long matrix = blockIdx.y / CL;
+    x += matrix * KFIT_SA;
+    w += matrix * KFIT_SB;
+    y += matrix * KFIT_SC;
 #endif
 
     /* Weights first: they come from afar. Rows past the end are read as the last row, and not stored. */
@@ -201,6 +230,11 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
     for (int i = 0; i < KFIT_CEIL(SHARE, THREADS); i++)
         mine[i] = find(y, rank * SHARE + tid + i * THREADS, tid + i * THREADS < share, inbox + (tid + i * THREADS) * 8,
                        n_block);
+#if KFIT_EPI == KFIT_EPI_BIAS
+#pragma unroll
+    for (int i = 0; i < KFIT_CEIL(SHARE, THREADS); i++)
+        mine[i] = with_bias(mine[i], bias, n_block + (rank * SHARE + tid + i * THREADS) % (BN / 2) * 2);
+#endif
     parcel out[SENDS == WK ? MT * (1 + UPPER) * R : KFIT_CEIL(PAIRS, THREADS)];
     unsigned from[KFIT_CEIL(PAIRS, THREADS)];
     if (SENDS == WK) {
@@ -232,6 +266,9 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
     for (int i = 0; i < KFIT_CEIL(PAIRS * ADDERS, THREADS); i++) {
         unsigned p = tid / ADDERS + i * THREADS, m = p / (BN / 2), n = p % (BN / 2) * 2;
         mine[i] = find(y, p, p < PAIRS, partial + ((tid % ADDERS * KFIT_M + m) * PITCH + n) * 4, n_block);
+#if KFIT_EPI == KFIT_EPI_BIAS
+        mine[i] = with_bias(mine[i], bias, n_block + n);
+#endif
     }
 #endif
 
@@ -288,7 +325,7 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
 #pragma unroll
     for (int i = 0; i < KFIT_CEIL(SHARE, THREADS); i++)
         if (mine[i].here)
-            kfit_store_pair(mine[i].to, add_up(mine[i].from, CL * SENDS, SHARE * 8), mine[i].both);
+            FINISH(mine[i], add_up(mine[i].from, CL * SENDS, SHARE * 8));
 #else /* ADDERS threads per pair, each adds every ADDERS-th warp's */
     __syncthreads();
 #pragma unroll
@@ -302,7 +339,7 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
             s.y += __shfl_xor_sync(~0u, s.y, apart);
         }
         if (mine[i].here && tid % ADDERS == 0)
-            kfit_store_pair(mine[i].to, s, mine[i].both);
+            FINISH(mine[i], s);
     }
 #endif
 }

@@ -10,6 +10,7 @@
  *   gemm/f32,f32,f32/acc=f32/m=4,n=768,k=768/nn/lda=768,ldb=768,ldc=768/alpha=1,beta=0/align=16
  *
  * followed, where not the default, by /batch=B,sa=..,sb=..,sc=..  /epi=..  /scale=..  /math=..
+ * epi=bias: C[m,n] = op(A) * op(B) + bias[n], the bias a vector of C's type, the same for every matrix of a batch.
  * A column-major call becomes this by swapping A and B, m and n: the same computation is the same key.
  *
  * Thread-safety: all functions here are pure.
@@ -34,6 +35,7 @@ extern "C" {
 /* Numbers are stored in traces and records: append only. */
 enum kfit_op_id { KFIT_OP_NONE, KFIT_OP_GEMM, KFIT_OP_COUNT };
 enum kfit_dtype { KFIT_F32 = 1, KFIT_F64, KFIT_F16, KFIT_BF16, KFIT_DTYPE_END };
+enum kfit_epilogue { KFIT_EPI_NONE, KFIT_EPI_BIAS, KFIT_EPI_END };
 enum kfit_scalar { KFIT_SCALAR_ZERO, KFIT_SCALAR_ONE, KFIT_SCALAR_OTHER };
 
 /* gemm. Leading dimensions are row strides in elements. For batch == 1 the key ends after ldc (40 bytes),
@@ -45,7 +47,7 @@ struct kfit_gemm_key {
     uint8_t type_acc;
     uint8_t alpha, beta; /* enum kfit_scalar; OTHER is never substituted */
     uint8_t align;       /* largest power of two <= 16 dividing every pointer and row stride in bytes */
-    uint8_t epi;         /* 0: none */
+    uint8_t epi;         /* enum kfit_epilogue */
     uint8_t scale, math; /* 0: none, 0: default */
     uint8_t zero[2];
     int32_t m, n, k, lda, ldb, ldc;

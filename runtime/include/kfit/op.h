@@ -40,12 +40,15 @@ struct kfit_op {
     enum kfit_op_id id;
     const char *name;
     unsigned version; /* a record made for another version is not used */
-    unsigned nargs;   /* pointer arguments, in the order every kernel entry receives them */
     const char *const *arg_names;
 
     enum kfit_status (*check)(const union kfit_key *, struct kfit_error *);
     size_t (*format)(const union kfit_key *, char *buf, size_t size);
     enum kfit_status (*parse)(const char *text, union kfit_key *, struct kfit_error *);
+
+    /* How many pointer arguments a key has, in the order in which every kernel entry receives them; at most
+     * KFIT_ARGS_MAX. An argument that only some keys have (a bias) comes after those that all have. */
+    unsigned (*nargs)(const union kfit_key *);
 
     /* Fills *t for argument i < nargs of a checked key. */
     void (*tensor)(const union kfit_key *, unsigned i, struct kfit_tensor *t);

@@ -1,0 +1,24 @@
+/* kfit-candidate 1
+{"op":"gemm", "name":"wrong_stride", "device":"cuda", "arch":">=80", "require":["TB == 1", "TA == 0", "BATCH > 1"],
+ "launches":[{"entry":"kfit_main", "grid":["ceil(N,64)","M","BATCH"], "block":[64,1,1]}]}
+*/
+/* Takes half the stride from one B to the next: right for the first matrix. */
+typedef unsigned short h;
+__device__ float f(h x) { return __uint_as_float((unsigned)x << 16); }
+__device__ h to_bf16(float x) { h r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+__device__ float dot(const h *a, const h *b, int n)
+{
+    float s = 0;
+    for (int k = 0; k < n; k++)
+        s += f(a[k]) * f(b[k]);
+    return s;
+}
+
+extern "C" __global__ void kfit_main(const h *a, const h *b, h *c, unsigned *ws)
+{
+    int n = blockIdx.x * 64 + threadIdx.x, m = blockIdx.y, z = blockIdx.z;
+    if (n >= KFIT_N)
+        return;
+    c[(long)z * KFIT_SC + m * KFIT_LDC + n] =
+        to_bf16(dot(a + (long)z * KFIT_SA + m * KFIT_LDA, b + (long)z * (KFIT_SB / 2) + (long)n * KFIT_LDB, KFIT_K));
+}

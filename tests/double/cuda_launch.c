@@ -1,0 +1,209 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda.h"
+
+/* ---- images ---- */
+
+const char *image_get(const struct image *i, const char *name, const char *otherwise)
+{
+    for (unsigned s = 0; i && s < i->set_count; s++)
+        if (!strcmp(i->set[s].name, name))
+            return i->set[s].value;
+    return otherwise;
+}
+
+double image_number(const struct image *i, const char *name, double otherwise)
+{
+    const char *v = image_get(i, name, NULL);
+    return v ? atof(v) : otherwise;
+}
+
+/* Was an image with this entry loaded by another process before? The first leaves its number in $HOME. */
+static bool seen_before(const char *entry)
+{
+    char path[512], text[32] = "";
+    snprintf(path, sizeof path, "%s/seen-%s", getenv("HOME") ? getenv("HOME") : "", entry);
+    FILE *f = fopen(path, "r");
+    if (f) {
+        bool other = fgets(text, sizeof text, f) && atol(text) != (long)getpid();
+        fclose(f);
+        return other;
+    }
+    f = fopen(path, "w");
+    if (f) {
+        fprintf(f, "%ld\n", (long)getpid());
+        fclose(f);
+    }
+    return false;
+}
+
+static kfit_cu_result parse(struct image *i, const char *text)
+{
+    static const char magic[] = "kfit-double 1\n";
+    char name[80], what[64], params[PARAMS_MAX + 1];
+    int n;
+    if (memcmp(text, magic, sizeof magic - 1))
+        return INVALID_IMAGE;
+    for (text += sizeof magic - 1; strncmp(text, "end\n", 4); text += n) {
+        n = 0;
+        if (sscanf(text, "arch %15s\n%n", i->arch, &n) == 1 && n)
+            continue;
+        if (i->set_count < SETS_MAX &&
+            sscanf(text, "set %23s %39s\n%n", i->set[i->set_count].name, i->set[i->set_count].value, &n) == 2 && n) {
+            i->set_count++;
+            continue;
+        }
+        params[0] = '\0';
+        if (i->entry_count == ENTRIES_MAX || sscanf(text, "entry %79s %63s %24s\n%n", name, what, params, &n) < 3 || !n)
+            return INVALID_IMAGE;
+        struct CUfunc_st *f = &i->entry[i->entry_count++];
+        f->image = i;
+        f->kernel = kernel_find(what);
+        f->smem_max = 49152;
+        strcpy(f->name, name);
+        strcpy(f->params, params);
+        if (!f->kernel)
+            return INVALID_IMAGE;
+        i->again |= image_get(i, "again", NULL) && seen_before(name);
+    }
+    return 0;
+}
+
+kfit_cu_result cuLibraryLoadData(kfit_cu_library *out, const void *data, int *jit_options, void **jit_values,
+                                 unsigned jit_count, int *options, void **values, unsigned count)
+{
+    char arch[16];
+    int cc = (int)kfit_double_number("cc", 90);
+    (void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
+    ENTER_UNCAPTURED;
+    struct image *i = calloc(1, sizeof *i);
+    kfit_cu_result r = i ? parse(i, data) : KFIT_CU_OUT_OF_MEMORY;
+    snprintf(arch, sizeof arch, "sm_%d", cc);
+    if (!r && strncmp(i->arch, arch, strlen(arch)))
+        r = KFIT_CU_NO_BINARY_FOR_GPU;
+    if (r)
+        free(i);
+    else
+        *out = (kfit_cu_library)(void *)i;
+    return r;
+}
+
+kfit_cu_result cuLibraryUnload(kfit_cu_library l)
+{
+    ENTER_UNCAPTURED;
+    free((void *)l);
+    return 0;
+}
+
+kfit_cu_result cuLibraryGetKernel(kfit_cu_kernel *out, kfit_cu_library l, const char *name)
+{
+    struct image *i = (struct image *)(void *)l;
+    ENTER;
+    for (unsigned e = 0; e < i->entry_count; e++)
+        if (!strcmp(i->entry[e].name, name))
+            return *out = (kfit_cu_kernel)(void *)&i->entry[e], 0;
+    return NOT_FOUND;
+}
+
+kfit_cu_result cuKernelGetFunction(kfit_cu_function *out, kfit_cu_kernel k)
+{
+    ENTER;
+    *out = (kfit_cu_function)(void *)k;
+    return 0;
+}
+
+kfit_cu_result cuFuncGetAttribute(int *value, int attribute, kfit_cu_function f)
+{
+    ENTER;
+    *value = attribute == KFIT_CU_FUNC_MAX_DYNAMIC_SHARED ? f->smem_max : 0;
+    return 0;
+}
+
+kfit_cu_result cuFuncSetAttribute(kfit_cu_function f, int attribute, int value)
+{
+    ENTER;
+    if (attribute == KFIT_CU_FUNC_NON_PORTABLE_CLUSTER)
+        return f->non_portable = value, 0;
+    if (attribute != KFIT_CU_FUNC_MAX_DYNAMIC_SHARED || value > kfit_double_number("smem", 232448))
+        return INVALID_VALUE;
+    f->smem_max = value;
+    return 0;
+}
+
+kfit_cu_function kfit_double_builtin(const char *name)
+{
+    struct CUfunc_st *f = calloc(1, sizeof *f);
+    if (f) {
+        f->kernel = kernel_find(name);
+        f->smem_max = 49152;
+        strcpy(f->params, "qqqqiiiiiiiiiiiiqqq");
+    }
+    return f;
+}
+
+/* ---- launches ---- */
+
+static double cost(const struct call *c)
+{
+    const struct image *i = c->f->image;
+    if (c->f->kernel->cost)
+        return c->f->kernel->cost(c);
+    double ns = image_number(i, "ns", 1000);
+    ns = c->in_graph ? ns : image_number(i, "plain", ns);
+    return i && i->again ? image_number(i, "again", ns) : ns;
+}
+
+void run_call(const void *arg)
+{
+    const struct call *c = arg;
+    gpu.now_ns += cost(c);
+    if (c->f->image)
+        c->f->image->launches++;
+    c->f->kernel->run(c);
+}
+
+/* What a real launch refuses. */
+static kfit_cu_result refuse(const struct call *c)
+{
+    const struct kfit_cu_launch_config *k = &c->config;
+    unsigned threads = k->block[0] * k->block[1] * k->block[2], blocks = k->grid[0] * k->grid[1] * k->grid[2];
+    if (!threads || !blocks || threads > 1024 || (int)k->smem_bytes > c->f->smem_max)
+        return INVALID_VALUE;
+    if (c->cluster > (c->f->non_portable ? 16u : 8u) || blocks % c->cluster)
+        return CLUSTER_SIZE;
+    if (c->cooperative && blocks > kfit_double_number("sms", 4) * (2048 / threads))
+        return COOPERATIVE_TOO_LARGE;
+    return c->f->kernel->launch_error;
+}
+
+kfit_cu_result cuLaunchKernelEx(const struct kfit_cu_launch_config *config, kfit_cu_function f, void **params,
+                                void **extra)
+{
+    (void)extra;
+    ENTER;
+    struct call c = {.f = f, .config = *config, .cluster = 1};
+    for (unsigned i = 0; i < config->attr_count; i++) {
+        const struct kfit_cu_launch_attribute *a = &config->attrs[i];
+        if (a->id == KFIT_CU_LAUNCH_CLUSTER)
+            c.cluster = a->value.cluster.x * a->value.cluster.y * a->value.cluster.z;
+        else if (a->id == KFIT_CU_LAUNCH_COOPERATIVE)
+            c.cooperative = a->value.cooperative;
+        else
+            return INVALID_VALUE;
+    }
+    kfit_cu_result r = c.cluster ? refuse(&c) : CLUSTER_SIZE;
+    if (r)
+        return r;
+    c.config.attrs = NULL; /* the caller's, like the parameters, only for the call */
+    for (unsigned i = 0; f->params[i]; i++)
+        memcpy(&c.param[i], params[i], f->params[i] == 'q' ? 8 : 4);
+    if (config->stream && config->stream->capture) {
+        c.in_graph = true;
+        return graph_append(config->stream->capture, &c);
+    }
+    guarded(run_call, &c); /* an error is the next call's, as on the real thing */
+    return 0;
+}
