@@ -96,6 +96,7 @@ enum kfit_status cuda_time_it(struct judge_trial *t, bool brief, struct kfit_gat
         if (st == KFIT_OK && ns_winner < ns_generic)
             b.incumbent = KFIT_CU_INCUMBENT;
     }
+    c->incumbent = b.incumbent;
     const struct kfit_decision_params how = {.source = source,
                                              .ctx = &b,
                                              .timer_step_ns = c->info.timer_step_ns / c->launches,

@@ -47,6 +47,7 @@ struct cuda {
     double floor_ns[CUDA_FLOOR_POINTS];
     unsigned floor_points;
     bool reference_checked;
+    unsigned incumbent; /* who was timed against the candidate: the generic or the winner */
     enum kfit_code broken; /* why the runner was lost while the candidate ran */
     char broken_at[64];
 };
@@ -98,6 +99,7 @@ enum kfit_status cuda_median_of(struct bench *b, unsigned who, double *ns, struc
 enum kfit_status cuda_time_it(struct judge_trial *t, bool brief, struct kfit_gate_result *g,
                               struct kfit_error *err);
 enum kfit_status cuda_gate_screen(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err);
+enum kfit_status cuda_clocks(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err); /* cuda_clocks.c */
 enum kfit_status cuda_gate_fast(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err);
 
 #endif

@@ -162,6 +162,9 @@ static enum kfit_status gate_repeat(struct judge_trial *t, struct kfit_gate_resu
     bool wrong = g->code;
     if (st == KFIT_OK && !wrong)
         st = cuda_time_it(t, false, g, err);
+    if (st == KFIT_OK && !wrong && g->ok)
+        st = cuda_clocks(t, g, err);
+    wrong |= g->code == KFIT_CODE_TIMING_CLOCKS; /* not slower: not what it seems */
     judge_repeat_verdict(t, g, wrong);
     return st;
 }
@@ -171,6 +174,7 @@ static const struct judge_gate gates[] = {
     {"screen", cuda_gate_screen, true, false},
     {"hidden", cuda_gate_hidden, false, true},
     {"fast", cuda_gate_fast, false, true},
+    {"clocks", cuda_clocks, false, true},
     {"bound", judge_gate_bound, false, true},
     {"repeat", gate_repeat, false, true},
     {0},
@@ -289,6 +293,34 @@ enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_gener
         kfit_env_cuda(env, r->info.arch, r->info.model, r->info.units, driver, blas, compiler);
         if (info)
             *info = r->info;
+    }
+    session_cuda_close(&s);
+    return st;
+}
+
+enum kfit_status kfit_judge_cuda_profiler(const char *runner, const struct kfit_generic *generic, char *text,
+                                          size_t size, struct kfit_error *err)
+{
+    char program[512];
+    struct session_cuda s = {.socket = -1, .arena_fd = -1};
+    struct kfit_cu_command m = {.what = KFIT_CU_DESCRIBE, .limit_ms = 20000};
+    enum kfit_status st = judge_find_program(runner, "kfit-runner-cuda", program, err);
+    if (st == KFIT_OK)
+        st = session_cuda_open(&s, program, 4096, err);
+    if (st == KFIT_OK)
+        st = session_cuda_do(&s, &m, err);
+    m.what = KFIT_CU_KERNELS;
+    m.generic = *generic;
+    if (st == KFIT_OK)
+        st = session_cuda_do(&s, &m, err);
+    if (st == KFIT_E_CRASH)
+        st = KFIT_E_UNSUPPORTED;
+    if (st == KFIT_OK) {
+        const struct kfit_cu_kernels *k = (const struct kfit_cu_kernels *)s.arena;
+        if (k->seen)
+            snprintf(text, size, "CUPTI %u", k->version);
+        else
+            st = kfit_fail(err, KFIT_E_UNSUPPORTED, "%.199s", k->why);
     }
     session_cuda_close(&s);
     return st;

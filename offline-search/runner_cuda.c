@@ -376,9 +376,9 @@ static bool run(struct worker *w, const struct kfit_cu_command *c)
         [KFIT_CU_LAUNCH] = launch,       [KFIT_CU_PAIRS] = worker_pairs,
         [KFIT_CU_OUTPUT] = output,       [KFIT_CU_REFERENCE] = reference,
         [KFIT_CU_FLOOR] = worker_floor,  [KFIT_CU_DESCRIBE] = describe,
-        [KFIT_CU_ARGUMENT] = argument,
+        [KFIT_CU_ARGUMENT] = argument,   [KFIT_CU_KERNELS] = worker_kernels,
     };
-    if (!c->what || c->what >= sizeof commands / sizeof *commands || (c->what != KFIT_CU_START && c->what != KFIT_CU_DESCRIBE && !w->op))
+    if (!c->what || c->what >= sizeof commands / sizeof *commands || (!w->op && c->what != KFIT_CU_START && c->what != KFIT_CU_DESCRIBE && (c->what != KFIT_CU_KERNELS || c->count)))
         return say(w, 1, "unknown command");
     return commands[c->what](w, c);
 }

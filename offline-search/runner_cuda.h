@@ -33,6 +33,9 @@ enum kfit_cu_what {
                           inputs first (set s: normal, fill_seed + s). Arena: struct kfit_cu_times */
     KFIT_CU_OUTPUT,    /* arena: output of timed slot `slot` by `who`: of the inputs of set slot % sets */
     KFIT_CU_REFERENCE, /* arena: ref, then mag, of the inputs in place (referee) */
+    KFIT_CU_KERNELS,   /* who, who2 cold in graphs under CUPTI, all slots; count 0: only whether that can be done.
+                          generic: the library beside which CUPTI may lie. Arena: struct kfit_cu_kernels. Slows all
+                          launches of this worker from then on */
     KFIT_CU_ARGUMENT,  /* arena: the bytes of argument `slot` as they are */
     KFIT_CU_DESCRIBE,  /* device facts only; needs nothing before it */
     KFIT_CU_FLOOR,     /* arena: sizes as uint64_t[count] in, best ns as double[count] out (pure reads, cold) */
@@ -60,6 +63,23 @@ struct kfit_cu_reply {
     int32_t driver;  /* 13000 */
     int32_t blas;    /* 130100; START with a generic, DESCRIBE with one */
     char message[256];
+};
+
+/* What CUPTI saw. */
+enum { KFIT_CU_KERNEL_NAMES = 8 };
+struct kfit_cu_side_kernels {
+    uint32_t calls, records, names;
+    double kernel_ns, event_ns; /* of all of them; by records, and by the events around them in this pass */
+    struct {
+        char text[80];
+        uint32_t count;
+    } name[KFIT_CU_KERNEL_NAMES];
+};
+struct kfit_cu_kernels {
+    uint32_t seen; /* 0: it could not be asked, `why` */
+    uint32_t version;
+    char why[200];
+    struct kfit_cu_side_kernels side[2];
 };
 
 struct kfit_cu_times {

@@ -19,7 +19,7 @@ extern char **environ;
 
 /* What CUDA and its libraries read; everything else stays behind. */
 static const char *const kept[] = {"PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-                                   "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE"};
+                                   "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "KFIT_CUPTI"};
 enum { KEPT = sizeof kept / sizeof *kept };
 
 enum kfit_status session_cuda_open(struct session_cuda *s, const char *program, size_t arena_bytes,

@@ -70,6 +70,9 @@ bool worker_fill(struct worker *w, unsigned arg, kfit_cu_ptr at, uint32_t distri
 
 bool worker_make_sets(struct worker *w, size_t cold_bytes);
 bool worker_pairs(struct worker *w, const struct kfit_cu_command *c);
+/* Captures all cold graphs of who, as side 0 or 1, and replays each once: how many calls, and their time by events. */
+bool worker_replays(struct worker *w, unsigned who, unsigned side, uint32_t *calls, double *event_ns);
+bool worker_kernels(struct worker *w, const struct kfit_cu_command *c); /* worker_cupti.c */
 bool worker_floor(struct worker *w, const struct kfit_cu_command *c);
 
 /* The generic as PyTorch calls it: see worker_cublas.c. */

@@ -177,6 +177,22 @@ bool worker_pairs(struct worker *w, const struct kfit_cu_command *c)
     return ok;
 }
 
+bool worker_replays(struct worker *w, unsigned who, unsigned side, uint32_t *calls, double *event_ns)
+{
+    struct side s = {.who = who};
+    bool ok = capture(w, &s, side, false);
+    *calls = 0;
+    *event_ns = 0;
+    for (unsigned g = 0; ok && g < s.graphs; g++) {
+        double ns = 0;
+        ok = replay(w, &s, side, g, &ns);
+        *calls += s.launches;
+        *event_ns += ns * s.launches;
+    }
+    drop(w, &s);
+    return ok;
+}
+
 /* ---- the floor: the best pure read of that many cold bytes, over a few launch shapes ---- */
 
 static bool time_read(struct worker *w, kfit_cu_ptr buffer, size_t room, size_t bytes, enum helper h,

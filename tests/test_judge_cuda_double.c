@@ -113,17 +113,18 @@ static void the_receipt_has_the_numbers(void)
     setup("");
     struct kfit_receipt r = judge_one("right", "ns=8000", "", BF16);
     CHECK_INT(r.verdict, KFIT_VERDICT_PROMOTED);
-    CHECK_INT(r.timing_count, 3);
+    CHECK_INT(r.timing_count, 4);
     CHECK_STR(r.timings[0].mode, "cold");
     CHECK_STR(r.timings[1].mode, "warm");
     CHECK_STR(r.timings[2].mode, "plain");
-    for (unsigned i = 0; i < 3; i++)
+    CHECK_STR(r.timings[3].clock, "cupti");
+    for (unsigned i = 0; i < 4; i++)
         CHECK_MSG(r.timings[i].ratio > 1.249 && r.timings[i].ratio < 1.251 && r.timings[i].lo > 1.24, "%s %g", r.timings[i].mode,
                   r.timings[i].ratio);
     CHECK_MSG(r.timings[0].ns_candidate > 7999 && r.timings[0].ns_candidate < 8001, "%g", r.timings[0].ns_candidate);
     CHECK_MSG(r.timings[0].ns_generic > 9999 && r.timings[0].ns_generic < 10001, "%g", r.timings[0].ns_generic);
     CHECK(r.bound_ns > 400 && r.bound_ns < 8000);
-    CHECK(r.gate_count == 5 && !strcmp(r.gates[4].name, "repeat"));
+    CHECK(r.gate_count == 6 && !strcmp(r.gates[5].name, "repeat"));
 }
 
 static void the_incumbent_winner_must_be_beaten(void)

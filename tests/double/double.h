@@ -8,9 +8,9 @@
  *
  * The file $HOME/kfit-double, lines of "name value", describes the GPU:
  *   gpus 1 · memory BYTES · l2 BYTES · sms N · cc 90 · driver 13000 · smem BYTES · generic_ns COST · generic NAME ·
- *   read_bytes_per_ns N · nvrtc 1300 · reference wrong · lt none
+ *   read_bytes_per_ns N · nvrtc 1300 · reference wrong · lt none · cupti ERROR or lost · generic_kernel_ns N · generic_hidden 1
  * and images may say, each in nanoseconds per launch: ns, plain (outside graphs), again (in processes after the first
- * that loaded it).
+ * that loaded it). To a profiler they may lie: kernel (ns), alias (another name), hidden, hiddenagain (as again), twice.
  */
 #ifndef KFIT_TEST_DOUBLE_H
 #define KFIT_TEST_DOUBLE_H
@@ -69,6 +69,9 @@ EXPORT double kfit_double_number(const char *name, double otherwise);
 EXPORT const char *kfit_double_text(const char *name, const char *otherwise);
 /* A function that no image holds: cuBLAS's double launches it. */
 EXPORT kfit_cu_function kfit_double_builtin(const char *name);
+
+/* Tells of each launch from now on: name, start and end in ns. */
+EXPORT void kfit_double_observe(void (*seen)(const char *name, double start_ns, double end_ns));
 
 /* A kernel that never ends: the stream stays busy from here on. */
 void device_hang(void);

@@ -45,6 +45,12 @@ enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_gener
                                      struct kfit_env *env, struct kfit_device_info *info,
                                      struct kfit_error *err);
 
+/* Would kernel times by CUPTI be had, judging against `generic`? Asked of a worker, as the judge does after timing; writes
+ * "CUPTI 130001" into text. KFIT_E_UNSUPPORTED: there is none, or it is refused, and why; the judge then goes without
+ * and says so in each receipt. $KFIT_CUPTI names the library; else it is sought beside the generic's and in CUDA's folders. */
+enum kfit_status kfit_judge_cuda_profiler(const char *runner, const struct kfit_generic *generic, char *text,
+                                          size_t size, struct kfit_error *err);
+
 struct kfit_judge_job {
     const union kfit_key *key;
     const void *image; /* as kfit_compile made it */

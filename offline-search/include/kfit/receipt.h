@@ -74,7 +74,7 @@ enum kfit_verdict { KFIT_VERDICT_KEPT, KFIT_VERDICT_PROMOTED, KFIT_VERDICT_REFUS
 const char *kfit_verdict_str(enum kfit_verdict v); /* "kept": right, but not enough faster */
 
 struct kfit_gate_result {
-    char name[16]; /* "static", "correct", "hidden", "fast", "repeat" */
+    char name[16]; /* "static", "correct", "hidden", "fast", "clocks", "repeat" */
     bool ok;
     enum kfit_code code;
     uint32_t seeds;
@@ -85,7 +85,7 @@ struct kfit_gate_result {
 
 struct kfit_timing {
     char mode[8];  /* "warm", "cold" */
-    char clock[8]; /* "inner", "outer" */
+    char clock[8]; /* "inner", "outer", "cupti" */
     uint32_t n;    /* pairs */
     double ratio, lo, hi;
     double ns_candidate, ns_incumbent, ns_generic;
