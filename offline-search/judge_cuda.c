@@ -170,14 +170,10 @@ static enum kfit_status gate_repeat(struct judge_trial *t, struct kfit_gate_resu
 }
 
 static const struct judge_gate gates[] = {
-    {"correct", cuda_gate_correct, true, true},
-    {"screen", cuda_gate_screen, true, false},
-    {"hidden", cuda_gate_hidden, false, true},
-    {"fast", cuda_gate_fast, false, true},
-    {"clocks", cuda_clocks, false, true},
-    {"bound", judge_gate_bound, false, true},
-    {"repeat", gate_repeat, false, true},
-    {0},
+    {"correct", cuda_gate_correct, true, true}, {"screen", cuda_gate_screen, true, false},
+    {"hidden", cuda_gate_hidden, false, true},  {"fast", cuda_gate_fast, false, true},
+    {"clocks", cuda_clocks, false, true},       {"bound", judge_gate_bound, false, true},
+    {"repeat", gate_repeat, false, true},       {0},
 };
 
 /* ---- the device ---- */
@@ -208,8 +204,9 @@ static enum kfit_status check_key(const union kfit_key *key, struct kfit_error *
                          "judge: the cuda device judges gemm of bf16, fp16 or f32 with float32 accumulation, "
                          "alpha 1 and beta 0 or 1");
     if (g->epi && g->len == KFIT_GEMM_KEY_BATCHED_BYTES)
-        return kfit_fail(err, KFIT_E_UNSUPPORTED,
-                         "judge: an epilogue in a strided batch: no call that a framework makes computes this");
+        return kfit_fail(
+            err, KFIT_E_UNSUPPORTED,
+            "judge: an epilogue in a strided batch: no call that a framework makes computes this");
     op->tensor(key, op->out_arg, &t);
     if (t.batch > CUDA_BATCH_MAX ||
         (double)t.batch * (double)t.rows * (double)t.cols * 2 * sizeof(double) > CUDA_ARENA_BYTES)

@@ -349,6 +349,26 @@ static enum level gpu(const struct doctor *d, struct line *l)
     return FINE;
 }
 
+/* Really switched on and off again in the runner: a driver may refuse it only then. */
+static enum level cupti(const struct doctor *d, struct line *l)
+{
+    char path[PATH_MAX], text[64];
+    struct kfit_generic g = {0};
+    struct kfit_error err = {0};
+    (void)d;
+    cli_generic_cublas(NULL, &g, &err);
+    enum kfit_status s = kfit_judge_cuda_profiler(cli_find_runner_cuda(path, sizeof path) ? path : NULL, &g,
+                                                  text, sizeof text, &err);
+    if (s != KFIT_OK) {
+        doctor_say(l, "%s", err.text[0] ? err.text : kfit_status_str(s));
+        return doctor_bad(l, WARN,
+                   "kernel times are then not checked by a second clock, and every receipt says so; needed "
+                   "for --device=cuda only");
+    }
+    doctor_say(l, "%s", text);
+    return FINE;
+}
+
 static enum level trace_dir(const struct doctor *d, struct line *l)
 {
     char dir[PATH_MAX];
@@ -453,6 +473,7 @@ static const struct {
     {"cublas", cublas},
     {"cudarun", runner_cuda},
     {"gpu", gpu},
+    {"cupti", cupti},
     {"left", doctor_runs},
     {"unfinished", doctor_unfinished},
     {"environ", doctor_environment},
