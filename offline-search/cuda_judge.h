@@ -6,13 +6,13 @@
 
 #include "accuracy.h"
 #include "judge_device.h"
+#include "kfit/ceilings.h"
 #include "narrow.h"
 #include "session_cuda.h"
 #include "timing.h"
 
 #define CUDA_ARENA_BYTES     ((size_t)64 << 20)
 #define CUDA_LAUNCH_LIMIT_MS 1000u
-#define CUDA_FLOOR_POINTS    18u
 #define CUDA_BATCH_MAX       65535 /* matrices: one row of a grid each */
 enum { CUDA_NORMAL = 0, CUDA_CASES_MAX = 32 }; /* the first distribution; room for one case of each */
 
@@ -43,9 +43,8 @@ struct cuda {
     union kfit_key cases_key;
     struct case_cuda cases[CUDA_CASES_MAX]; /* gate 1's, of `cases_key`; they outlive a runner */
     unsigned case_count;
-    uint64_t floor_bytes[CUDA_FLOOR_POINTS];
-    double floor_ns[CUDA_FLOOR_POINTS];
-    unsigned floor_points;
+    struct kfit_store *store; /* where ceilings are kept, or NULL */
+    struct kfit_gpu_ceilings ceilings; /* measured_unix_s 0: not known yet */
     bool reference_checked;
     unsigned incumbent; /* who was timed against the candidate: the generic or the winner */
     enum kfit_code broken; /* why the runner was lost while the candidate ran */
@@ -84,6 +83,10 @@ enum kfit_status cuda_gate_correct(struct judge_trial *t, struct kfit_gate_resul
 enum kfit_status cuda_gate_hidden(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err);
 /* Gate 2 with what it found left in g. */
 enum kfit_status cuda_hidden(struct judge_trial *t, struct kfit_gate_result *g, struct kfit_error *err);
+
+/* ---- the bound (cuda_ceilings.c) ---- */
+
+enum kfit_status cuda_bound(void *device, const union kfit_key *key, double *ns, struct kfit_error *err);
 
 /* ---- timing (cuda_fast.c) ---- */
 

@@ -79,10 +79,35 @@ void judge_repeat_verdict(struct judge_trial *t, struct kfit_gate_result *g, boo
 
 /* ---- create, destroy ---- */
 
+static const struct judge_device *device_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+        if (!strcmp(devices[i]->name, name))
+            return devices[i];
+    return NULL;
+}
+
+enum kfit_status kfit_judge_device_id(const char *device, const char *runner, char id[48], struct kfit_error *err)
+{
+    const struct judge_device *d = device_of(device);
+    if (!d)
+        return kfit_fail(err, KFIT_E_ARG, "judge: there is no device \"%.40s\"", device);
+    if (d->identify)
+        return d->identify(runner, id, err);
+    snprintf(id, 48, "%s", d->name);
+    return KFIT_OK;
+}
+
+void kfit_judge_keep(struct kfit_judge *j, struct kfit_store *store)
+{
+    if (j->ops->keep)
+        j->ops->keep(j->device, store);
+}
+
 enum kfit_status kfit_judge_create(const struct kfit_judge_params *p, struct kfit_judge **out,
                                    struct kfit_error *err)
 {
-    char name[16];
+    char name[16], id[48];
     *out = NULL;
     if (!p->generic || !p->generic->path[0] || !p->env)
         return kfit_fail(err, KFIT_E_ARG, "judge: needs the program's BLAS library and its environment");
@@ -98,11 +123,14 @@ enum kfit_status kfit_judge_create(const struct kfit_judge_params *p, struct kfi
     j->lock = -1;
     if (!kfit_env_get(j->env.hard, "device", name, sizeof name))
         strcpy(name, "host");
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-        if (!strcmp(devices[i]->name, name))
-            j->ops = devices[i];
-    enum kfit_status st = j->ops ? kfit_device_lock(name, p->lock_dir, &j->lock, err)
-                                 : kfit_fail(err, KFIT_E_ARG, "judge: there is no device \"%s\"", name);
+    j->ops = device_of(name);
+    enum kfit_status st = KFIT_OK;
+    if (p->device_id)
+        snprintf(id, sizeof id, "%s", p->device_id);
+    else
+        st = kfit_judge_device_id(name, p->runner, id, err);
+    if (st == KFIT_OK)
+        st = kfit_device_lock(id, p->lock_dir, &j->lock, err);
     if (st == KFIT_OK)
         st = j->ops->open(&j->params, j->seed, &j->device, err);
     if (st != KFIT_OK) {

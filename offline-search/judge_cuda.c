@@ -323,6 +323,28 @@ enum kfit_status kfit_judge_cuda_profiler(const char *runner, const struct kfit_
     return st;
 }
 
+static void keep(void *device, struct kfit_store *store)
+{
+    ((struct cuda *)device)->store = store;
+}
+
+static enum kfit_status identify(const char *runner, char id[48], struct kfit_error *err)
+{
+    char program[512];
+    struct session_cuda s = {.socket = -1, .arena_fd = -1};
+    const struct kfit_cu_command m = {.what = KFIT_CU_IDENTIFY, .limit_ms = 20000};
+    enum kfit_status st = judge_find_program(runner, "kfit-runner-cuda", program, err);
+    if (st == KFIT_OK)
+        st = session_cuda_open(&s, program, 4096, err);
+    if (st == KFIT_OK)
+        st = session_cuda_do(&s, &m, err);
+    if (st == KFIT_E_CRASH)
+        st = KFIT_E_UNSUPPORTED; /* the message says what is missing */
+    snprintf(id, 48, "%s", st == KFIT_OK ? s.reply.info.id : "");
+    session_cuda_close(&s);
+    return st;
+}
+
 static enum kfit_status time_generic(void *device, const union kfit_key *key, double *ns,
                                      struct kfit_error *err)
 {
@@ -330,35 +352,6 @@ static enum kfit_status time_generic(void *device, const union kfit_key *key, do
     struct bench b = {.c = c, .mode = KFIT_CU_COLD, .seed = c->seed, .fill_seed = c->seed};
     enum kfit_status st = set_up(c, key, c->workspace_bytes, err);
     return st == KFIT_OK ? cuda_median_of(&b, KFIT_CU_GENERIC, ns, err) : st;
-}
-
-/* The best pure read of as many cold bytes, interpolated between measured sizes. */
-static enum kfit_status bound(void *device, const union kfit_key *key, double *ns, struct kfit_error *err)
-{
-    struct cuda *c = device;
-    if (!c->floor_points) {
-        struct kfit_cu_command m = {.what = KFIT_CU_FLOOR, .count = CUDA_FLOOR_POINTS, .limit_ms = 10000};
-        enum kfit_status st = cuda_prepare(c, &c->referee, &c->referee_key, key, NULL, 0, err);
-        if (st != KFIT_OK)
-            return st;
-        for (unsigned i = 0; i < CUDA_FLOOR_POINTS; i++) /* 64 KB to 256 MB, in steps of 1.63 */
-            c->floor_bytes[i] =
-                (uint64_t)(65536 * pow(4096, (double)i / (CUDA_FLOOR_POINTS - 1))) & ~UINT64_C(15);
-        memcpy(c->referee.arena, c->floor_bytes, sizeof c->floor_bytes);
-        st = session_cuda_do(&c->referee, &m, err);
-        if (st != KFIT_OK)
-            return st;
-        memcpy(c->floor_ns, c->referee.arena, sizeof c->floor_ns);
-        c->floor_points = CUDA_FLOOR_POINTS;
-    }
-    double bytes = kfit_op_of(key)->bytes(key);
-    unsigned i = 1;
-    while (i + 1 < c->floor_points && bytes > (double)c->floor_bytes[i])
-        i++;
-    double from = (double)c->floor_bytes[i - 1], to = (double)c->floor_bytes[i],
-           at = (bytes - from) / (to - from);
-    *ns = c->floor_ns[i - 1] + (at > 0 ? at : 0) * (c->floor_ns[i] - c->floor_ns[i - 1]);
-    return KFIT_OK;
 }
 
 const struct judge_device judge_cuda = {
@@ -370,5 +363,7 @@ const struct judge_device judge_cuda = {
     .begin = begin,
     .end = end,
     .time_generic = time_generic,
-    .bound = bound,
+    .bound = cuda_bound,
+    .keep = keep,
+    .identify = identify,
 };

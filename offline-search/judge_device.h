@@ -38,6 +38,9 @@ struct judge_device {
     enum kfit_status (*time_generic)(void *device, const union kfit_key *key, double *ns,
                                      struct kfit_error *err);
     enum kfit_status (*bound)(void *device, const union kfit_key *key, double *ns, struct kfit_error *err);
+    void (*keep)(void *device, struct kfit_store *store); /* where measured ceilings may be kept; NULL: nothing to keep */
+    /* Which device this is, without disturbing who measures on it; NULL: there is only one, of the device's name. */
+    enum kfit_status (*identify)(const char *runner, char id[48], struct kfit_error *err);
 };
 
 extern const struct judge_device judge_host, judge_cuda;

@@ -179,7 +179,7 @@ static bool describe(struct worker *w, const struct kfit_cu_command *c)
 static bool start(struct worker *w, const struct kfit_cu_command *c)
 {
     static const char *const names[HELPERS] = {"kfit_fill", "kfit_hash", "kfit_differs", "kfit_reference", "kfit_delay",
-                                               "kfit_read_2", "kfit_read_4", "kfit_read_8"};
+                                               "kfit_read_2", "kfit_read_4", "kfit_read_8", "kfit_copy_2", "kfit_copy_4", "kfit_copy_8"};
     if (!describe(w, c))
         return false;
     if (!w->event[0]) {
@@ -369,6 +369,26 @@ static bool argument(struct worker *w, const struct kfit_cu_command *c)
     return CU(w, to_host(w->arena, address(&w->arg[c->slot]), w->bytes[c->slot], w->stream)) && worker_wait(w);
 }
 
+static bool flops(struct worker *w, const struct kfit_cu_command *c)
+{
+    if (kfit_dtype_bytes(c->slot) == 0 || c->slot == KFIT_F64)
+        return say(w, 1, "no product of that type");
+    return describe(w, c) && worker_flops(w, c);
+}
+
+static bool identify(struct worker *w, const struct kfit_cu_command *c)
+{
+    struct kfit_error err = {0};
+    (void)c;
+    return kfit_cuda_identify(w->reply->info.id, &err) == KFIT_OK || say(w, KFIT_CU_NO_DEVICE, err.text);
+}
+
+static bool needs_nothing(const struct kfit_cu_command *c)
+{
+    return c->what == KFIT_CU_START || c->what == KFIT_CU_DESCRIBE || c->what == KFIT_CU_IDENTIFY ||
+           (c->what == KFIT_CU_KERNELS && !c->count);
+}
+
 static bool run(struct worker *w, const struct kfit_cu_command *c)
 {
     static bool (*const commands[])(struct worker *, const struct kfit_cu_command *) = {
@@ -377,8 +397,9 @@ static bool run(struct worker *w, const struct kfit_cu_command *c)
         [KFIT_CU_OUTPUT] = output,       [KFIT_CU_REFERENCE] = reference,
         [KFIT_CU_FLOOR] = worker_floor,  [KFIT_CU_DESCRIBE] = describe,
         [KFIT_CU_ARGUMENT] = argument,   [KFIT_CU_KERNELS] = worker_kernels,
+        [KFIT_CU_FLOPS] = flops,         [KFIT_CU_IDENTIFY] = identify,
     };
-    if (!c->what || c->what >= sizeof commands / sizeof *commands || (!w->op && c->what != KFIT_CU_START && c->what != KFIT_CU_DESCRIBE && (c->what != KFIT_CU_KERNELS || c->count)))
+    if (!c->what || c->what >= sizeof commands / sizeof *commands || (!w->op && !needs_nothing(c)))
         return say(w, 1, "unknown command");
     return commands[c->what](w, c);
 }

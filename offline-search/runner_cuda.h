@@ -38,7 +38,10 @@ enum kfit_cu_what {
                           launches of this worker from then on */
     KFIT_CU_ARGUMENT,  /* arena: the bytes of argument `slot` as they are */
     KFIT_CU_DESCRIBE,  /* device facts only; needs nothing before it */
-    KFIT_CU_FLOOR,     /* arena: sizes as uint64_t[count] in, best ns as double[count] out (pure reads, cold) */
+    KFIT_CU_FLOOR,     /* arena: sizes as uint64_t[count] in, best ns as double[count] out, cold; who 0: pure reads, 1: copies */
+    KFIT_CU_FLOPS,     /* arena: double out, the FLOPs per ns of the generic's best large product, of dtype `slot`. The
+                          worker is of no other use then */
+    KFIT_CU_IDENTIFY,  /* the device's id alone; makes no context */
 };
 
 enum kfit_cu_who { KFIT_CU_CANDIDATE, KFIT_CU_INCUMBENT, KFIT_CU_GENERIC, KFIT_CU_WHO };

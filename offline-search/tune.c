@@ -344,6 +344,8 @@ enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kf
     if (s == KFIT_OK)
         s = kfit_judge_takes(params->judge, key, err);
     if (s == KFIT_OK)
+        kfit_judge_keep(params->judge, params->store);
+    if (s == KFIT_OK)
         s = kfit_candidate_parse(source, bytes, &c, err);
     if (s != KFIT_OK)
         goto out;

@@ -16,7 +16,8 @@ struct guarded {
 };
 
 /* The judge's own kernels (harness/judge.cu). */
-enum helper { H_FILL, H_HASH, H_DIFFERS, H_REFERENCE, H_DELAY, H_READ_2, H_READ_4, H_READ_8, HELPERS };
+enum helper { H_FILL, H_HASH, H_DIFFERS, H_REFERENCE, H_DELAY, H_READ_2, H_READ_4, H_READ_8,
+              H_COPY_2, H_COPY_4, H_COPY_8, HELPERS };
 
 struct generic_cuda; /* worker_cublas.c */
 
@@ -73,7 +74,10 @@ bool worker_pairs(struct worker *w, const struct kfit_cu_command *c);
 /* Captures all cold graphs of who, as side 0 or 1, and replays each once: how many calls, and their time by events. */
 bool worker_replays(struct worker *w, unsigned who, unsigned side, uint32_t *calls, double *event_ns);
 bool worker_kernels(struct worker *w, const struct kfit_cu_command *c); /* worker_cupti.c */
-bool worker_floor(struct worker *w, const struct kfit_cu_command *c);
+/* Waits for both events; their distance, per call. */
+bool worker_elapsed(struct worker *w, unsigned calls, double *ns);
+bool worker_floor(struct worker *w, const struct kfit_cu_command *c); /* these two: worker_ceilings.c */
+bool worker_flops(struct worker *w, const struct kfit_cu_command *c);
 
 /* The generic as PyTorch calls it: see worker_cublas.c. */
 bool generic_cuda_open(struct worker *w, const struct kfit_generic *g);

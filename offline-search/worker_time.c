@@ -1,4 +1,4 @@
-/* Timing inside a GPU worker: pairs of graph replays (cold or warm) or of plain launches, and pure reads. */
+/* Timing inside a GPU worker: pairs of graph replays (cold or warm) or of plain launches. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +115,7 @@ static void drop(struct worker *w, struct side *s)
             w->cu->exec_destroy(s->exec[g]);
 }
 
-static bool elapsed(struct worker *w, unsigned calls, double *ns)
+bool worker_elapsed(struct worker *w, unsigned calls, double *ns)
 {
     float ms = 0;
     if (!worker_wait(w) || !CU(w, event_elapsed(&ms, w->event[0], w->event[1])))
@@ -129,7 +129,7 @@ static bool replay(struct worker *w, struct side *s, unsigned side, unsigned g, 
     unsigned first = s->warm ? 0 : g % s->graphs * s->launches;
     return fresh_outputs(w, side, first, s->warm ? 1 : s->launches) &&
            CU(w, event_record(w->event[0], w->stream)) &&
-           CU(w, graph_launch(s->exec[g % s->graphs], w->stream)) && elapsed(w, s->launches, ns);
+           CU(w, graph_launch(s->exec[g % s->graphs], w->stream)) && worker_elapsed(w, s->launches, ns);
 }
 
 /* Plain launches queued behind a delay, so that the CPU's part is not in the time. */
@@ -143,7 +143,7 @@ static bool plain(struct worker *w, struct side *s, unsigned side, unsigned firs
     for (unsigned i = 0; i < LAUNCHES_LEAST; i++)
         if (!call_slot(w, s->who, side, first + i))
             return false;
-    return elapsed(w, LAUNCHES_LEAST, ns);
+    return worker_elapsed(w, LAUNCHES_LEAST, ns);
 }
 
 bool worker_pairs(struct worker *w, const struct kfit_cu_command *c)
@@ -190,69 +190,5 @@ bool worker_replays(struct worker *w, unsigned who, unsigned side, uint32_t *cal
         *event_ns += ns * s.launches;
     }
     drop(w, &s);
-    return ok;
-}
-
-/* ---- the floor: the best pure read of that many cold bytes, over a few launch shapes ---- */
-
-static bool time_read(struct worker *w, kfit_cu_ptr buffer, size_t room, size_t bytes, enum helper h,
-                      unsigned blocks, unsigned threads, double *best)
-{
-    enum { LAUNCHES = 24, REPLAYS = 4 };
-    kfit_cu_graph graph;
-    kfit_cu_exec exec;
-    size_t sets = room / bytes;
-    uint64_t words = bytes / 16;
-    bool ok = CU(w, capture_begin(w->stream, KFIT_CU_CAPTURE_THREAD_LOCAL));
-    for (unsigned i = 0; ok && i < LAUNCHES; i++) {
-        kfit_cu_ptr p = buffer + (i % sets) * bytes;
-        void *params[] = {&p, &words, &w->scratch};
-        ok = worker_helper(w, h, blocks, threads, params);
-    }
-    if (w->cu->capture_end(w->stream, &graph) || !ok)
-        return ok && worker_check(w, KFIT_CU_LAUNCH_FAILED, "cuStreamEndCapture");
-    ok = CU(w, graph_instantiate(&exec, graph, 0));
-    w->cu->graph_destroy(graph);
-    for (unsigned r = 0; ok && r < REPLAYS; r++) {
-        double ns;
-        ok = CU(w, set32(buffer + room, r, w->reply->info.l2_bytes / 2,
-                         w->stream)) && /* push the last round out */
-             CU(w, event_record(w->event[0], w->stream)) &&
-             CU(w, graph_launch(exec, w->stream)) && elapsed(w, LAUNCHES, &ns);
-        if (ok && r && ns < *best)
-            *best = ns;
-    }
-    w->cu->exec_destroy(exec);
-    return ok;
-}
-
-bool worker_floor(struct worker *w, const struct kfit_cu_command *c)
-{
-    static const unsigned per_sm[] = {1, 2, 4, 8}, threads[] = {128, 256, 512, 1024};
-    struct kfit_error err = {0};
-    if (kfit_device_cuda.describe(&w->reply->info, &err) != KFIT_OK)
-        return worker_check(w, 1, "describe");
-    uint64_t sizes[64];
-    double *out = (double *)w->arena;
-    unsigned n = c->count < 64 ? c->count : 64;
-    size_t largest = 0, sweep = 2 * w->reply->info.l2_bytes;
-    memcpy(sizes, w->arena, n * sizeof *sizes);
-    for (unsigned i = 0; i < n; i++)
-        largest = sizes[i] > largest ? sizes[i] : largest;
-    size_t room = 2 * largest > 24 * (size_t)12e6 ? 2 * largest : 24 * (size_t)12e6;
-    kfit_cu_ptr buffer;
-    if (!CU(w, mem_alloc(&buffer, room + sweep)) ||
-        !CU(w, set32(buffer, 0x3f803f80u, (room + sweep) / 4, w->stream)))
-        return false;
-    bool ok = true;
-    for (unsigned i = 0; ok && i < n; i++) {
-        double best = 1e300;
-        for (unsigned shape = 0; ok && shape < 16; shape++)
-            for (unsigned h = H_READ_2; ok && h <= H_READ_8; h++)
-                ok = time_read(w, buffer, room, sizes[i] & ~(size_t)15, (enum helper)h,
-                               per_sm[shape / 4] * w->reply->info.units, threads[shape % 4], &best);
-        out[i] = best;
-    }
-    w->cu->mem_free(buffer);
     return ok;
 }

@@ -41,9 +41,9 @@ static enum kfit_status check(kfit_cu_result r, const char *what, struct kfit_er
             return s_;                                                                                       \
     } while (0)
 
-static enum kfit_status probe(struct kfit_error *err)
+/* Without a context. */
+static enum kfit_status find(struct kfit_error *err)
 {
-    kfit_cu_context context;
     enum kfit_status s = kfit_cuda_load(&cu, err);
     if (s != KFIT_OK)
         return s;
@@ -57,6 +57,32 @@ static enum kfit_status probe(struct kfit_error *err)
         return kfit_fail(err, KFIT_E_UNSUPPORTED,
                          "cuda: the driver is here, but no GPU is visible (see CUDA_VISIBLE_DEVICES)");
     TRY(device_get(&device, 0));
+    return KFIT_OK;
+}
+
+static enum kfit_status identify(char id[48], struct kfit_error *err)
+{
+    struct kfit_cu_uuid u;
+    TRY(device_uuid(&u, device));
+    strcpy(id, "GPU-");
+    char *p = id + 4;
+    for (unsigned i = 0; i < 16; i++)
+        p += sprintf(p, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", (unsigned char)u.bytes[i]);
+    return KFIT_OK;
+}
+
+enum kfit_status kfit_cuda_identify(char id[48], struct kfit_error *err)
+{
+    enum kfit_status s = find(err);
+    return s == KFIT_OK ? identify(id, err) : s;
+}
+
+static enum kfit_status probe(struct kfit_error *err)
+{
+    kfit_cu_context context;
+    enum kfit_status s = find(err);
+    if (s != KFIT_OK)
+        return s;
     TRY(context_retain(&context, device));
     TRY(context_set(context));
     return KFIT_OK;
@@ -82,6 +108,9 @@ static enum kfit_status describe(struct kfit_device_info *info, struct kfit_erro
     info->l1_bytes = (uint64_t)attribute(KFIT_CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     info->l2_bytes = info->llc_bytes = (uint64_t)attribute(KFIT_CU_ATTR_L2_CACHE_SIZE);
     info->memory_bytes = memory;
+    enum kfit_status s = identify(info->id, err);
+    if (s != KFIT_OK)
+        return s;
     info->timer_step_ns = 500; /* cuEventElapsedTime: "a resolution of approximately one half microsecond" */
     return KFIT_OK;
 }

@@ -57,6 +57,7 @@ static enum kfit_status describe(struct kfit_device_info *info, struct kfit_erro
     (void)err;
     struct kfit_env env;
     memset(info, 0, sizeof *info);
+    strcpy(info->id, "host");
     kfit_env_host(&env, 0, NULL, NULL);
     kfit_env_get(env.hard, "model", info->model, sizeof info->model);
     kfit_env_get(env.hard, "isa", info->arch, sizeof info->arch);

@@ -119,7 +119,9 @@ static enum kfit_status tune_targets(struct tuning *t, const struct kfit_generic
                                      struct kfit_error *err)
 {
     struct kfit_judge *judge = cli_judging_start(library, env, t->seed, t->wait);
-    if (!judge)
+    if (judge)
+        kfit_judge_keep(judge, t->store);
+    else
         return KFIT_E_BUSY; /* said */
     char threads[40] = "";
     if (library->threads)

@@ -93,7 +93,7 @@ struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct 
                                      bool wait)
 {
     const struct timespec pause = {0, 200000000};
-    char runner[PATH_MAX], device[16];
+    char runner[PATH_MAX], device[16], id[48];
     struct kfit_error err = {0};
     struct kfit_judge *j = NULL;
     double load;
@@ -104,8 +104,10 @@ struct kfit_judge *cli_judging_start(const struct kfit_generic *g, const struct 
         return NULL;
     }
     const struct kfit_judge_params params = {
-        .runner = runner, .generic = g, .env = env, .seed = seed, .log = cli_log};
-    enum kfit_status s = kfit_judge_create(&params, &j, &err);
+        .runner = runner, .generic = g, .env = env, .seed = seed, .device_id = id, .log = cli_log};
+    enum kfit_status s = kfit_judge_device_id(device, runner, id, &err);
+    if (s == KFIT_OK)
+        s = kfit_judge_create(&params, &j, &err);
     if (s == KFIT_E_BUSY && wait)
         cli_say("waiting: %s", SAFE(err.text));
     while (s == KFIT_E_BUSY && wait && !stop) {

@@ -159,7 +159,7 @@ kfit_cu_result cuDeviceGetName(char *name, int bytes, kfit_cu_device d)
 
 kfit_cu_result cuDeviceGetUuid_v2(struct kfit_cu_uuid *uuid, kfit_cu_device d)
 {
-    memset(uuid, 0xd0 + d, sizeof *uuid);
+    memset(uuid, (int)kfit_double_number("uuid", 0xd0) + d, sizeof *uuid);
     return 0;
 }
 

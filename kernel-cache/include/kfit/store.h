@@ -35,7 +35,7 @@ extern "C" {
     X(EVALS, "evals", "env hash + key + source digest: one evaluation, also a failed one")                   \
     X(BANS, "bans", "key: why it must not run")                                                              \
     X(LESSONS, "lessons", "id: lesson JSON")                                                                 \
-    X(DEVICES, "devices", "env hash + name: measured ceilings and other facts of the device")
+    X(DEVICES, "devices", "\"ceilings/\" + device identity: what it was measured to do at most, JSON")
 
 enum kfit_table {
 #define KFIT_X(name, str, text) KFIT_TABLE_##name,

@@ -31,8 +31,13 @@ struct kfit_judge_params {
     const char
         *lock_dir; /* where the device's lock is; NULL: the system's place, see device_lock.h. Another place
                              is for tests that measure nothing */
+    const char *device_id; /* as kfit_judge_device_id says it; NULL: asked for */
     struct kfit_log log;
 };
+
+/* Which device of that name ("host", "cuda") a judge would measure on: its lock's name. A GPU's is "GPU-" and its UUID,
+ * asked of a worker that makes no context there. KFIT_E_UNSUPPORTED: no driver, no GPU. */
+enum kfit_status kfit_judge_device_id(const char *device, const char *runner, char id[48], struct kfit_error *err);
 
 enum kfit_status kfit_judge_create(const struct kfit_judge_params *params, struct kfit_judge **out,
                                    struct kfit_error *err);
@@ -44,6 +49,12 @@ void kfit_judge_destroy(struct kfit_judge *j);
 enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_generic *generic,
                                      struct kfit_env *env, struct kfit_device_info *info,
                                      struct kfit_error *err);
+
+/* Where the judge may keep what it measured of the device (kfit/ceilings.h), and finds it again: once per device instead
+ * of once per judge. The store is borrowed until the judge is destroyed; NULL: nowhere. kfit_tune and kfit_eval do
+ * it with theirs. */
+struct kfit_store;
+void kfit_judge_keep(struct kfit_judge *j, struct kfit_store *store);
 
 /* Would kernel times by CUPTI be had, judging against `generic`? Asked of a worker, as the judge does after timing; writes
  * "CUPTI 130001" into text. KFIT_E_UNSUPPORTED: there is none, or it is refused, and why; the judge then goes without

@@ -169,6 +169,10 @@ struct kfit_cuda {
  * (names the first missing symbol). Does not call cuInit. */
 enum kfit_status kfit_cuda_load(const struct kfit_cuda **out, struct kfit_error *err);
 
+/* "GPU-" and the UUID of device 0 as CUDA_VISIBLE_DEVICES orders them; of the MIG instance, if it is one. Makes no context:
+ * asking does not disturb who measures there. KFIT_E_UNSUPPORTED: no driver, no GPU. */
+enum kfit_status kfit_cuda_identify(char id[48], struct kfit_error *err);
+
 /* Turns a failed call into a status and a text: "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". what: the
  * driver's name of the function, or a call of the table's member as written, "mem_alloc(&p, 1)". */
 enum kfit_status kfit_cuda_fail(const struct kfit_cuda *cu, kfit_cu_result r, const char *what,

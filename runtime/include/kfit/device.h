@@ -21,6 +21,7 @@ struct kfit_device_info {
     uint32_t units;                         /* online CPUs, SMs */
     uint64_t l1_bytes, l2_bytes, llc_bytes; /* data caches: per core, per core, whole */
     uint64_t memory_bytes;
+    char id[48];          /* GPU: "GPU-" and its UUID (of the MIG instance, if it is one); host: "host" */
     double timer_step_ns; /* smallest step seen of the clock used by the device's timings */
 };
 
