@@ -13,6 +13,7 @@
 
 #define CUDA_ARENA_BYTES     ((size_t)64 << 20)
 #define CUDA_LAUNCH_LIMIT_MS 1000u
+#define CUDA_OTHERS_BYTES    ((uint64_t)1 << 30) /* more than contexts and a desktop take */
 #define CUDA_BATCH_MAX       65535 /* matrices: one row of a grid each */
 enum { CUDA_NORMAL = 0, CUDA_CASES_MAX = 32 }; /* the first distribution; room for one case of each */
 
@@ -45,7 +46,7 @@ struct cuda {
     unsigned case_count;
     struct kfit_store *store; /* where ceilings are kept, or NULL */
     struct kfit_gpu_ceilings ceilings; /* measured_unix_s 0: not known yet */
-    bool reference_checked;
+    bool reference_checked, told;
     unsigned incumbent; /* who was timed against the candidate: the generic or the winner */
     enum kfit_code broken; /* why the runner was lost while the candidate ran */
     char broken_at[64];

@@ -42,6 +42,13 @@ enum kfit_status cuda_prepare(struct cuda *c, struct session_cuda *s, union kfit
     if (st == KFIT_OK) {
         *now = *key;
         c->info = s->reply.info;
+        if (s->reply.others_bytes > CUDA_OTHERS_BYTES && !c->told) {
+            c->told = true;
+            kfit_logf(&c->p->log, KFIT_LOG_WARN,
+                      "other programs hold %llu MB of this GPU; if they use it, times are noisy (a receipt's "
+                      "noise says how much) and gains that small are not seen",
+                      (unsigned long long)(s->reply.others_bytes >> 20));
+        }
         if (generic) {
             c->sets = s->reply.sets;
             c->launches = s->reply.launches;

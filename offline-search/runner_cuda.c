@@ -184,6 +184,10 @@ static bool start(struct worker *w, const struct kfit_cu_command *c)
         return false;
     if (!w->event[0]) {
         kfit_cu_library library;
+        size_t free_bytes = 0, all = 0;
+        if (!CU(w, mem_info(&free_bytes, &all)))
+            return false;
+        w->reply->others_bytes = all - free_bytes;
         if ((!w->stream && !CU(w, stream_create(&w->stream, KFIT_CU_STREAM_NON_BLOCKING))) ||
             !CU(w, event_create(&w->event[0], 0)) || !CU(w, event_create(&w->event[1], 0)) || !CU(w, mem_alloc(&w->scratch, 4096)) ||
             !CU(w, library_load(&library, w->arena, NULL, NULL, 0, NULL, NULL, 0)))

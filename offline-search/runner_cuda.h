@@ -63,6 +63,7 @@ struct kfit_cu_reply {
     int64_t band_offset; /* of the first changed band byte: from the argument's end, or negative from its start */
     uint32_t sets, launches; /* START: how many copies of the inputs a cold timing goes round, launches of one graph */
     struct kfit_device_info info; /* START */
+    uint64_t others_bytes; /* START, a worker's first: device memory in use by others, contexts included */
     int32_t driver;  /* 13000 */
     int32_t blas;    /* 130100; START with a generic, DESCRIBE with one */
     char message[256];

@@ -5,7 +5,11 @@
 #include "kfit_test.h"
 
 #include "bad_kernels/cuda.h"
+#include "compile_cuda.h"
 #include "kfit/compile.h"
+
+extern const char kfit_judge_cu[]; /* harness/judge.cu */
+extern const size_t kfit_judge_cu_bytes;
 
 static void every_file_is_in_the_table(void)
 {
@@ -54,7 +58,36 @@ static void gate_0_refuses_what_is_its_own(void)
     }
 }
 
+/* The double runs the judge's own kernels as C; this is what a GPU would run. */
+static void the_judges_own_code_compiles(void)
+{
+    static const char *const archs[] = {"--gpu-architecture=sm_90a", "--gpu-architecture=sm_80"};
+    static const char *const entries[] = {"kfit_fill", "kfit_hash", "kfit_differs", "kfit_reference", "kfit_delay", "kfit_read_8",
+                                          "kfit_copy_8"};
+    struct kfit_error err = {0};
+    for (unsigned a = 0; a < 2; a++) {
+        const struct kfit_compile_params how = {.allow_no_isolation = true}; /* our own source */
+        struct kfit_built built = {0};
+        char *cubin = NULL, *ptx = NULL;
+        size_t cubin_bytes = 0, ptx_bytes = 0;
+        enum kfit_status s =
+            kfit_nvrtc_run(&how, (const char *[]){"-std=c++17", "-default-device", archs[a]}, 3, kfit_judge_cu, kfit_judge_cu_bytes,
+                           &cubin, &cubin_bytes, &ptx, &ptx_bytes, &built, &err);
+        if (s == KFIT_E_NOTFOUND && strstr(err.text, "libnvrtc"))
+            SKIP("%s", err.text);
+        CHECK_MSG(s == KFIT_OK, "%s: %s %s", archs[a], err.text, built.detail);
+        for (unsigned e = 0; e < sizeof entries / sizeof *entries; e++) {
+            char line[64];
+            snprintf(line, sizeof line, ".visible .entry %s(", entries[e]);
+            CHECK_MSG(strstr(ptx, line), "%s: no %s", archs[a], entries[e]);
+        }
+        free(cubin);
+        free(ptx);
+    }
+}
+
 static const struct kfit_test tests[] = {
+    TEST(the_judges_own_code_compiles),
     TEST(every_file_is_in_the_table),
     TEST(gate_0_refuses_what_is_its_own),
 };

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ceilings.h"
 #include "signing.h"
 
 static cJSON *describe(const struct cli_outcome *o, const struct kfit_record *r)
@@ -116,6 +117,15 @@ static void show_waiting(void *ctx, const struct kfit_receipt *r)
     free(text);
 }
 
+static int print_ceilings(void *ctx, const struct kfit_gpu_ceilings *c)
+{
+    char text[600];
+    (void)ctx;
+    cli_ceilings_text(c, text, sizeof text);
+    printf("device %s, measured %s\n", SAFE(text), cli_when(c->measured_unix_s));
+    return 0;
+}
+
 static int show(int argc, char **argv)
 {
     const char *cache = NULL, *generation = NULL;
@@ -175,6 +185,8 @@ static int show(int argc, char **argv)
     found += waits;
     if (json)
         cli_json_print(array);
+    else if (found && o.store) /* what the receipts' bounds come from */
+        kfit_ceilings_each(o.store, print_ceilings, NULL, NULL);
     if (ok && !found)
         cli_fail("%s: neither published nor tuned in %s", cli_key(&key), cli_str(o.dir));
     cli_outcome_close(&o);

@@ -17,6 +17,7 @@
 
 #include <seccomp.h>
 
+#include "ceilings.h"
 #include "cli.h"
 #include "doctor.h"
 #include "kfit/compile.h"
@@ -361,11 +362,37 @@ static enum level cupti(const struct doctor *d, struct line *l)
                                                   text, sizeof text, &err);
     if (s != KFIT_OK) {
         doctor_say(l, "%s", err.text[0] ? err.text : kfit_status_str(s));
-        return doctor_bad(l, WARN,
-                   "kernel times are then not checked by a second clock, and every receipt says so; needed "
-                   "for --device=cuda only");
+        return doctor_bad(
+            l, WARN,
+            "kernel times are then not checked by a second clock, and every receipt says so; needed "
+            "for --device=cuda only");
     }
     doctor_say(l, "%s", text);
+    return FINE;
+}
+
+static int add_ceilings(void *line, const struct kfit_gpu_ceilings *c)
+{
+    struct line *l = line;
+    char text[600];
+    cli_ceilings_text(c, text, sizeof text);
+    doctor_say(l, "%s%s", l->text[0] ? " | " : "", text);
+    return 0;
+}
+
+/* What tune measured of the GPUs it ran on. */
+static enum level ceilings(const struct doctor *d, struct line *l)
+{
+    struct kfit_store *store = NULL;
+    struct kfit_error err = {0};
+    enum kfit_status s = kfit_store_open(d->cache, KFIT_STORE_READ, &store, &err);
+    if (s == KFIT_OK)
+        s = kfit_ceilings_each(store, add_ceilings, l, &err);
+    kfit_store_close(store);
+    if (!l->text[0])
+        doctor_say(l, "%s",
+                   s == KFIT_OK || s == KFIT_E_NOTFOUND ? "no GPU measured yet; tune and eval do it"
+                                                        : err.text);
     return FINE;
 }
 
@@ -445,10 +472,14 @@ static void lock_of(const char *device, struct line *l)
 
 static enum level device_lock(const struct doctor *d, struct line *l)
 {
+    char path[PATH_MAX], gpu_id[48];
     (void)d;
     lock_of("host", l);
-    doctor_say(l, "; ");
-    lock_of("cuda", l);
+    if (kfit_judge_device_id("cuda", cli_find_runner_cuda(path, sizeof path) ? path : NULL, gpu_id, NULL) ==
+        KFIT_OK) {
+        doctor_say(l, "; ");
+        lock_of(gpu_id, l);
+    }
     return FINE;
 }
 
@@ -474,6 +505,7 @@ static const struct {
     {"cudarun", runner_cuda},
     {"gpu", gpu},
     {"cupti", cupti},
+    {"ceilings", ceilings},
     {"left", doctor_runs},
     {"unfinished", doctor_unfinished},
     {"environ", doctor_environment},

@@ -56,6 +56,10 @@ const struct cli_variable cli_variables[] = {
     {"KFIT_NVRTC", false, true,
      "The path of libnvrtc, which compiles cuda candidates. Default: the loader's, else that of "
      "/usr/local/cuda."},
+    {"KFIT_CUPTI", false, true,
+     "The path of libcupti, NVIDIA's profiling library, by which the cuda judge checks kernel times. "
+     "Default: beside the "
+     "libcublas at hand, the loader's, else that of /usr/local/cuda."},
     {"OPENBLAS_CORETYPE", false, true, "Passed on to the library that the judge times candidates against."},
     {"XDG_RUNTIME_DIR", true, true,
      "Traces that nobody gave a place go into kfit there, and so do the locks of devices."},

@@ -88,6 +88,8 @@ void device_hang(void)
 kfit_cu_result cuInit(unsigned flags)
 {
     (void)flags;
+    if (!gpu.ready)
+        gpu.used = (size_t)kfit_double_number("others", 0);
     gpu.ready = true;
     catch_faults();
     return kfit_double_number("gpus", 1) > 0 ? 0 : KFIT_CU_NO_DEVICE;

@@ -51,9 +51,9 @@ FILES = [
 VARIABLES = {
     "ab": ["LD_PRELOAD"],
     "run": ["LD_PRELOAD"],
-    "tune": ["KFIT_CC", "KFIT_NVRTC", "OPENBLAS_CORETYPE"],
-    "eval": ["KFIT_CC", "KFIT_NVRTC", "OPENBLAS_CORETYPE"],
-    "doctor": ["KFIT_CC", "KFIT_NVRTC"],
+    "tune": ["KFIT_CC", "KFIT_NVRTC", "KFIT_CUPTI", "OPENBLAS_CORETYPE"],
+    "eval": ["KFIT_CC", "KFIT_NVRTC", "KFIT_CUPTI", "OPENBLAS_CORETYPE"],
+    "doctor": ["KFIT_CC", "KFIT_NVRTC", "KFIT_CUPTI"],
     "status": ["KFIT_TRACE"],
     "report": ["KFIT_TRACE"],
     "metrics": ["KFIT_TRACE"],

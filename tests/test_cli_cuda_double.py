@@ -1,0 +1,87 @@
+"""kfit eval, doctor and cache show with a GPU, on the double of one. Arguments: see cli_helpers.py; KFIT_DOUBLE names its folder."""
+import json
+import os
+
+from cli_helpers import Case, main
+
+DOUBLE = os.environ["KFIT_DOUBLE"]
+GPU = "GPU-d0d0d0d0-d0d0-d0d0-d0d0-d0d0d0d0d0d0"
+SHAPE = "gemm/bf16,bf16,bf16/acc=f32/m=4,n=32,k=32/nt/lda=32,ldb=32,ldc=40/alpha=1,beta=0/align=16"
+SOURCE = """/* kfit-candidate 1
+{"op":"gemm","name":"%s","device":"cuda","arch":">=80","launches":[{"entry":"kfit_main","grid":[4,1,1],"block":[64,1,1]}]}
+*/
+// double: ns=5000
+extern "C" __global__ void kfit_main(const short *a, const short *b, short *c,%s unsigned *ws) {}
+"""
+
+
+class OnADouble(Case):
+    def setUp(self):
+        super().setUp()
+        os.symlink(DOUBLE + "/libcuda.so.1", self.dir / "libcuda.so.1")
+        self.env.update(LD_LIBRARY_PATH=str(self.dir), KFIT_NVRTC=DOUBLE + "/libnvrtc.so.13")
+
+    def source(self, name, bias=False):
+        path = self.dir / f"{name}.cu"
+        path.write_text(SOURCE % (name, " const short *bias," if bias else ""))
+        return path
+
+    def eval(self, name, key, rc=0, bias=False):
+        return self.c("eval", "--key", key, "--generic", DOUBLE + "/libcublas.so.13", "--trusted", self.source(name, bias), rc=rc)
+
+    def test_a_bias_and_a_batch_are_judged(self):
+        out, _ = self.eval("right", SHAPE + "/epi=bias", bias=True)
+        self.assertRegex(out, r"(?m)^promoted$")
+        self.assertRegex(out, r"(?m)^gate +clocks +ok at 1 against 1 kernels a call, 2\.0000 by kernel time$")
+        self.assertRegex(out, r"(?m)^timing +cold by the cupti clock: 5\.00 us against 10\.0 us")
+        out, _ = self.eval("no_bias", SHAPE + "/epi=bias", rc=1, bias=True)
+        self.assertRegex(out, r"(?m)^refused wrong:values$")
+        self.eval("right", SHAPE + "/batch=3,sa=128,sb=1024,sc=160")
+        out, _ = self.eval("first_matrix", SHAPE + "/batch=3,sa=128,sb=1024,sc=160", rc=1)
+        self.assertRegex(out, r"(?m)^refused wrong:partial$")
+        _, err = self.eval("right", SHAPE + "/batch=3,sa=128,sb=1024,sc=160/epi=bias", rc=1, bias=True)
+        self.assertIn("no call that a framework makes", err)
+
+    def test_without_cupti_the_receipt_says_so(self):
+        self.env["KFIT_CUPTI"] = "/nowhere/libcupti.so"
+        out, _ = self.eval("right", SHAPE)
+        self.assertRegex(out, r"(?m)^promoted$")
+        self.assertRegex(out, r"(?m)^gate +clocks +ok at NOT CHECKED: KFIT_CUPTI names /nowhere")
+        self.assertRegex(out, r"(?m)^detail +kernel times not checked: KFIT_CUPTI names /nowhere/libcupti.so")
+        (found,) = json.loads(self.c("doctor", "--json", "cupti")[0])
+        self.assertEqual(found["level"], "warn")
+        self.assertIn("/nowhere/libcupti.so", found["text"])
+        self.assertIn("every receipt says so", found["advice"])
+
+    def test_ceilings_are_measured_once_and_shown(self):
+        (found,) = json.loads(self.c("doctor", "--json", "ceilings")[0])
+        self.assertIn("no GPU measured yet", found["text"])
+        self.eval("right", SHAPE)
+        line = f"{GPU}, kfit test double, sm_90a, CUDA 13.0: read 0.1 MB in 525 ns"
+        (found,) = json.loads(self.c("doctor", "--json", "ceilings")[0])
+        self.assertIn(line, found["text"])
+        self.assertIn("bf16 800.0 TFLOP/s", found["text"])
+        out, _ = self.c("cache show", SHAPE)
+        self.assertIn("device " + line, out)
+        (self.dir / "kfit-double").write_text("read_bytes_per_ns 1000\n")
+        self.eval("right", SHAPE)
+        self.assertIn(line, self.c("cache show", SHAPE)[0])
+        (self.dir / "kfit-double").write_text("read_bytes_per_ns 1000\ndriver 12080\n")
+        self.eval("right", SHAPE)
+        self.assertIn("CUDA 12.8: read 0.1 MB in 600 ns", self.c("cache show", SHAPE)[0])
+
+    def test_doctor_names_the_gpu_of_the_lock(self):
+        (found,) = json.loads(self.c("doctor", "--json", "lock")[0])
+        self.assertIn(GPU, found["text"])
+
+    def test_the_host_refuses_them_by_name(self):
+        path = self.dir / "host.c"
+        path.write_text('/* kfit-candidate 1\n{"op":"gemm","name":"any","device":"host","launches":[{"entry":"any"}]}\n*/\n')
+        for more, why in [("/epi=bias", "has no epilogue"), ("/batch=2,sa=128,sb=1024,sc=160", "has no strided batch")]:
+            key = SHAPE.replace("bf16", "f32") + more
+            _, err = self.c("eval", "--key", key, path, rc=1)
+            self.assertIn(why, err)
+
+
+if __name__ == "__main__":
+    main()
