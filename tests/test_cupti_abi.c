@@ -6,7 +6,7 @@
 #include <cupti_activity_deprecated.h>
 #endif
 
-#include "../offline-search/cupti_records.h"
+#include "cupti_records.h"
 
 #define AT(theirs, a, b)                                                                                     \
     _Static_assert(offsetof(struct kfit_cupti_kernel, a) == offsetof(theirs, b), #theirs "." #b)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../offline-search/cupti_records.h"
+#include "cupti_records.h"
 #include "double.h"
 
 #define KFIT_X(member, symbol, args) EXPORT int symbol args;

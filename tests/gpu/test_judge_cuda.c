@@ -1,7 +1,7 @@
 /* The judge on a real GPU: bad kernels get their own code, good ones are not refused, the runner is replaced. */
 #include "kfit_test.h"
 
-#include "../bad_kernels/cuda.h"
+#include "bad_kernels/cuda.h"
 #include "gpu.h"
 
 static struct kfit_generic generic;
