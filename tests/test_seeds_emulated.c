@@ -24,6 +24,10 @@ static const char *const keys[] = {
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
+#ifndef OPTIMIZE
+#define OPTIMIZE "-O0" /* most of the time goes into compiling */
+#endif
+
 static struct kfit_error err;
 
 typedef const char *emulate_fn(const unsigned grid[3], const unsigned cluster[3], unsigned threads, unsigned smem, unsigned nargs,
@@ -35,7 +39,7 @@ static void compile(const struct kfit_candidate *c, const union kfit_key *key, c
 {
     struct kfit_dim names[KFIT_NAMES_MAX];
     char define[KFIT_NAMES_MAX][64], source[256];
-    const char *argv[KFIT_NAMES_MAX + 16] = {CXX, "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-I" EMULATE, "-o", out};
+    const char *argv[KFIT_NAMES_MAX + 16] = {CXX, "-std=c++17", OPTIMIZE, "-w", "-shared", "-fPIC", "-I" EMULATE, "-o", out};
     unsigned n = 9, count = kfit_candidate_names(c, key, choice, limits, names);
     size_t bytes;
     const char *text = kfit_candidate_source(c, &bytes);
@@ -150,8 +154,9 @@ static struct kfit_candidate *seed_named(const char *name)
     return NULL;
 }
 
-/* Any legal choice for the key-th form. */
-static void draw(const struct kfit_candidate *c, unsigned form, union kfit_key *key, struct kfit_choice *choice, const char **arch)
+/* Any legal choice for a form, of blocks alone or of clusters of them. */
+static void draw(const struct kfit_candidate *c, unsigned form, bool clusters, union kfit_key *key, struct kfit_choice *choice,
+                 const char **arch)
 {
     static const int rows[] = {1, 2, 4, 7, 8, 9, 16, 17};
     const struct kfit_knob *knobs;
@@ -166,12 +171,14 @@ static void draw(const struct kfit_candidate *c, unsigned form, union kfit_key *
         for (unsigned k = 0; k < n; k++)
             choice->index[k] = (uint8_t)(kfit_test_random() % knobs[k].count);
         kfit_cuda_limits(*arch, &limits);
-        if (kfit_candidate_resolve(c, key, choice, &limits, &plan, &err) == KFIT_OK)
+        if (kfit_candidate_resolve(c, key, choice, &limits, &plan, &err) == KFIT_OK &&
+            (plan.launches[0].cluster[1] > 1) == clusters)
             return;
     }
     CHECK_MSG(false, "no legal choice");
 }
 
+/* Forms one after the other; clusters every other time, and where n is more than the forms, for each. */
 static void drawn(unsigned n)
 {
     struct kfit_candidate *c = seed_named("direct");
@@ -179,7 +186,7 @@ static void drawn(unsigned n)
         union kfit_key key;
         struct kfit_choice choice = {0};
         const char *arch;
-        draw(c, i, &key, &choice, &arch);
+        draw(c, i, (i + i / KEYS) & 1, &key, &choice, &arch);
         run(c, &key, &choice, arch);
     }
     kfit_candidate_destroy(c);
