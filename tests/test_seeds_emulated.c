@@ -154,56 +154,70 @@ static struct kfit_candidate *seed_named(const char *name)
     return NULL;
 }
 
-/* Any legal choice for a form, of blocks alone or of clusters of them. */
-static void draw(const struct kfit_candidate *c, unsigned form, bool clusters, union kfit_key *key, struct kfit_choice *choice,
-                 const char **arch)
+/* Any legal choice for a form, of blocks alone or of clusters of them; a knob may have to be at its last value. False if the
+ * form has none. */
+static bool draw(const struct kfit_candidate *c, unsigned form, bool clusters, const char *knob, union kfit_key *key,
+                 struct kfit_choice *choice, const char **arch)
 {
     static const int rows[] = {1, 2, 4, 7, 8, 9, 16, 17};
     const struct kfit_knob *knobs;
     const unsigned n = kfit_candidate_knobs(c, &knobs);
     struct kfit_limits limits;
     struct kfit_plan plan;
-    for (unsigned tries = 0; tries < 100000; tries++) {
+    for (unsigned tries = 0; tries < 20000; tries++) {
         char text[KFIT_KEY_TEXT_MAX];
         *arch = kfit_test_random() % 4 ? "sm_90a" : "sm_80";
         snprintf(text, sizeof text, keys[form % KEYS], rows[kfit_test_random() % 8]); /* a format of ours */
         CHECK_OK(kfit_key_parse(text, key, &err), err);
         for (unsigned k = 0; k < n; k++)
-            choice->index[k] = (uint8_t)(kfit_test_random() % knobs[k].count);
+            choice->index[k] = (uint8_t)(knob && !strcmp(knobs[k].name, knob) ? knobs[k].count - 1
+                                                                              : kfit_test_random() % knobs[k].count);
         kfit_cuda_limits(*arch, &limits);
         if (kfit_candidate_resolve(c, key, choice, &limits, &plan, &err) == KFIT_OK &&
             (plan.launches[0].cluster[1] > 1) == clusters)
-            return;
+            return true;
     }
-    CHECK_MSG(false, "no legal choice");
+    return false;
 }
 
 /* Forms one after the other; clusters every other time, and where n is more than the forms, for each. */
-static void drawn(unsigned n)
+static unsigned drawn(unsigned n, const char *knob)
 {
+    unsigned ran = 0;
     struct kfit_candidate *c = seed_named("direct");
     for (unsigned i = 0; i < n; i++) {
         union kfit_key key;
         struct kfit_choice choice = {0};
         const char *arch;
-        draw(c, i, (i + i / KEYS) & 1, &key, &choice, &arch);
+        if (!draw(c, i, (i + i / KEYS) & 1, knob, &key, &choice, &arch))
+            continue;
         run(c, &key, &choice, arch);
+        ran++;
     }
     kfit_candidate_destroy(c);
+    return ran;
 }
 
 static void each_form_is_right(void)
 {
-    drawn(KEYS);
+    CHECK_INT(drawn(KEYS, NULL), KEYS);
+}
+
+/* Forms with ragged K have no such choice. */
+static void x_by_the_copy_engine_is_right(void)
+{
+    CHECK(drawn(KEYS, "XS") >= 3);
 }
 
 static void many_choices_are_right(void)
 {
-    drawn(120);
+    CHECK_INT(drawn(120, NULL), 120);
+    CHECK(drawn(60, "XS") > 30);
 }
 
 static const struct kfit_test tests[] = {
     TEST_SLOW(each_form_is_right, 120),
+    TEST_SLOW(x_by_the_copy_engine_is_right, 120),
     TEST_SLOW(many_choices_are_right, 900),
 };
 TEST_MAIN(tests)

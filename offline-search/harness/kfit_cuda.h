@@ -181,6 +181,17 @@ KFIT_INLINE void kfit_shared_put(unsigned at, float2 v)
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(v.x), "f"(v.y) : "memory");
 }
 
+/* 16 bytes; at is a multiple of 16. */
+KFIT_INLINE uint4 kfit_shared_load(unsigned at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at)
+                 : "memory");
+    return v;
+}
+
 KFIT_INLINE float2 kfit_shared_get(unsigned at)
 {
     float2 v;
@@ -235,6 +246,14 @@ KFIT_INLINE void kfit_barrier_wait(unsigned long long *bar, unsigned phase)
         "@!%%kfit_done bra again; }" ::"r"(kfit_shared_address(bar)),
         "r"(phase)
         : "memory");
+}
+
+/* Into this block's shared memory, by the copy engine; its barrier is told of the bytes. All are multiples of 16. */
+KFIT_INLINE void kfit_bulk_copy(unsigned to, const void *from, unsigned bytes, unsigned barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
+                 : "memory");
 }
 
 /* What is at this address here, in the cluster's block `rank`. */

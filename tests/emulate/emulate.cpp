@@ -97,6 +97,8 @@ void emulated_check(const void *p, size_t bytes, bool write)
     fail(write ? "writes outside of the output" : "reads outside of the arguments");
 }
 
+void emulated_misaligned(void) { fail("misaligned in shared memory, or a copy of odd size"); }
+
 unsigned emulated_address(const void *p)
 {
     if (p == shared)

@@ -47,6 +47,7 @@ extern float shared[];
 unsigned emulated_address(const void *p);      /* of a __shared__ variable, in its block */
 void *emulated_shared(unsigned at);            /* of an address of this block, or of the cluster */
 void emulated_check(const void *p, size_t bytes, bool write); /* global memory: is it an argument's? */
+void emulated_misaligned(void);
 void emulated_sync(void);
 float emulated_shuffle(float v, unsigned lane_mask);
 void emulated_mma(float c[4], const unsigned a[4], unsigned b0, unsigned b1);
@@ -59,6 +60,8 @@ void emulated_barrier_complete(unsigned at, unsigned bytes);
 void emulated_barrier_wait(unsigned at, unsigned phase);
 
 #define __syncthreads() emulated_sync()
+#define __syncwarp() emulated_shuffle(0, 0)
+#define __align__(bytes)
 #define __shfl_xor_sync(mask, v, lane_mask) emulated_shuffle(v, lane_mask)
 
 /* ---- as in the real file ---- */
@@ -149,6 +152,15 @@ static inline kfit_word kfit_zero(void) { return blockIdx.z; }
 
 static inline unsigned kfit_shared_address(const void *p) { return emulated_address(p); }
 static inline void kfit_shared_put(unsigned at, float2 v) { memcpy(emulated_shared(at), &v, 8); }
+static inline uint4 kfit_shared_load(unsigned at)
+{
+    uint4 v;
+    if (at % 16)
+        emulated_misaligned();
+    memcpy(&v, emulated_shared(at), 8);
+    memcpy((char *)&v + 8, emulated_shared(at + 8), 8);
+    return v;
+}
 static inline float2 kfit_shared_get(unsigned at)
 {
     float2 v;
@@ -168,6 +180,16 @@ static inline void kfit_barrier_expect(unsigned long long *bar, unsigned bytes)
 static inline void kfit_barrier_wait(unsigned long long *bar, unsigned phase)
 {
     emulated_barrier_wait(emulated_address(bar), phase);
+}
+static inline void kfit_bulk_copy(unsigned to, const void *from, unsigned bytes, unsigned barrier)
+{
+    if (to % 16 || (uintptr_t)from % 16 || bytes % 16)
+        emulated_misaligned();
+    for (unsigned i = 0; i < bytes; i += 8) {
+        emulated_check((const char *)from + i, 8, false);
+        memcpy(emulated_shared(to + i), (const char *)from + i, 8);
+    }
+    emulated_barrier_complete(barrier, bytes);
 }
 static inline unsigned kfit_cluster_address(unsigned at, unsigned rank) { return emulated_map(at, rank); }
 static inline void kfit_cluster_send(unsigned at, float2 v, unsigned barrier)

@@ -1,15 +1,15 @@
 /* kfit-candidate 1
 {"op":"gemm", "device":"cuda", "name":"direct", "arch":">=80",
  "knobs":{"R":[2,1,3,4,5,6], "WK":[8,4,2,6,3,12,1,16,32,5], "WN":[1,2,4], "CL":[1,8,2,4,16],
-          "U":[2,4,1,3], "D":[2,3,1,4], "MINB":[1,2], "LATE":[0,1]},
+          "U":[2,4,1,3], "D":[2,3,1,4], "MINB":[1,2], "LATE":[0,1], "XS":[0,1]},
  "require":["TA == 0", "TB == 1", "ALIGN == 16", "BATCH == 1 || (SA % 8 + SB % 8 + SC % 8 == 0 && CL*BATCH <= 65535)",
             "BYTES_A == 2", "TYPE_B == TYPE_A", "M <= 64",
-            "K % 8 == 0", "CL == 1 || SM >= 90", "CL > 1 || LATE == 0", "WK*WN >= 2", "WK*WN <= 32", "WK*CL*WN*R <= 128",
+            "K % 8 == 0", "CL == 1 || SM >= 90", "CL > 1 || LATE == 0", "XS == 0 || (SM >= 90 && K % (32*U*WK*CL) == 0)", "WK*WN >= 2 && WK*WN <= 32", "WK*CL*WN*R <= 128",
             "ceil(K,32*U*WK*CL) <= 64",
-            "4*(D*U*(R + (1 + (M > 8))*ceil(M,16)) + 2*R*ceil(M,16)) + 32 <= min(256, 2048/(WK*WN*MINB))",
-            "4*M*WK*(8*R*WN + 8) + (CL > 1)*32*M*R*WN*max(CL,WK) <= SMEM"],
+            "4*(D*U*(R + (1 - XS)*(1 + (M > 8))*ceil(M,16)) + XS*(1 + (M > 8)) + 2*R*ceil(M,16)) + 32 <= min(256, 2048/(WK*WN*MINB))",
+            "4*M*WK*(8*R*WN + 8) + (CL > 1)*32*M*R*WN*max(CL,WK) + XS*64*M*(K/(32*CL) + 1) <= SMEM"],
  "launches":[{"entry":"kfit_main", "grid":["ceil(N,8*R*WN)", "CL*BATCH", 1], "block":["32*WK*WN", 1, 1],
-              "smem":"4*M*WK*(8*R*WN + 8)*(CL == 1 || WK > 2) + (CL > 1)*8*CL*ceil(4*M*R*WN,CL)*(1 + (WK == 2))",
+              "smem":"XS*64*M*(K/(32*CL) + 1 - K/(32*CL) % 2) + 4*M*WK*(8*R*WN + 8)*(CL == 1 || WK > 2) + (CL > 1)*8*CL*ceil(4*M*R*WN,CL)*(1 + (WK == 2))",
               "cluster":[1, "CL", 1]}]}
 */
 /* Weights go from memory to tensor-core fragments without a stop. y^T = W x^T per warp: 8*R rows of W, one slice of K.
@@ -21,7 +21,8 @@
  *
  * R: 8-row tiles of W per warp.  WN x WK: warps of a block along N and K.  CL: blocks of a cluster along K.
  * U: steps per batch (64*U contiguous bytes of each row).  D: batches in flight.  MINB: blocks per SM to leave room
- * for.  LATE: when to wait for the cluster's other blocks to have started. Early costs nothing by itself, but the wait drops
+ * for.  XS: x in shared memory, brought by the copy engine: a warp then holds and asks for nothing but weights.
+ * LATE: when to wait for the cluster's other blocks to have started. Early costs nothing by itself, but the wait drops
  * what L1 holds, x for instance. */
 #include "kfit_cuda.h"
 
@@ -47,6 +48,7 @@
 #define PITCH (BN + 8)                        /* floats per row of partial sums: no bank conflicts for most BN */
 #define PAIRS (KFIT_M * BN / 2)
 #define SHARE KFIT_CEIL(PAIRS, CL) /* pairs of outputs finished by each block of a cluster */
+#define XPITCH (64 * (KFIT_K / (32 * CL) | 1)) /* XS: bytes per row of this block's part of x; no bank conflicts */
 #define SENDS (WK <= 2 ? WK : 1)   /* partial sums per block that go to the finishing block */
 
 /* Threads that add up one pair: 1, 2, 4 or 8, as many as divide the work evenly and are there. */
@@ -54,7 +56,10 @@
 #define ADDERS (FITS(8) ? 8 : FITS(4) ? 4 : FITS(2) ? 2 : 1)
 
 struct batch {
-    uint4 w[U][R], x[U][MT][1 + UPPER];
+    uint4 w[U][R];
+#if !KFIT_XS
+    uint4 x[U][MT][1 + UPPER];
+#endif
 };
 
 /* Batch i of this warp: w and x point at this lane's first elements, k says how far along K that is. */
@@ -68,6 +73,24 @@ KFIT_INLINE void load_w(batch &s, const kfit_half *const (&w)[R], unsigned k, in
             s.w[u][r] = EVEN || k + at + u * 32 < KFIT_K ? kfit_load_once(w[r] + at + u * 32) : make_uint4(0, 0, 0, 0);
 }
 
+#if KFIT_XS
+/* All of this block's x, row by row: one row in one piece if the block has all of K, else a piece per batch. */
+KFIT_INLINE void fetch_x(const kfit_half *x, unsigned to, unsigned k_block, unsigned lane, unsigned long long *full)
+{
+    enum { PIECES = CL > 1 ? BATCHES : 1, PIECE = BATCHES / PIECES * SPAN * WK };
+    if (lane == 0) {
+        kfit_barrier_init(full, 1);
+        kfit_barrier_init_done();
+        kfit_barrier_expect(full, KFIT_M * BATCHES * SPAN * WK * 2);
+    }
+    __syncwarp();
+    for (unsigned m = lane; m < KFIT_M; m += 32)
+#pragma unroll
+        for (unsigned i = 0; i < PIECES; i++)
+            kfit_bulk_copy(to + m * XPITCH + i * PIECE * 2, x + m * KFIT_LDA + k_block + i * (SPAN * WK * CL), PIECE * 2,
+                           kfit_shared_address(full));
+}
+#else
 KFIT_INLINE void load_x(batch &s, const kfit_half *const (&x)[MT][1 + UPPER], unsigned k, int i)
 {
     const unsigned at = i * (SPAN * WK * CL);
@@ -80,6 +103,7 @@ KFIT_INLINE void load_x(batch &s, const kfit_half *const (&x)[MT][1 + UPPER], un
                 s.x[u][m][h] = EVEN || k + at + u * 32 < KFIT_K ? kfit_load_again(x[m][h] + at + u * 32) :
                                                                   make_uint4(0, 0, 0, 0);
 }
+#endif
 
 /* The mma's operand from x, for both halves of a step. Its registers are neighbours in another order than that of the
  * load; by | zero they are made once, where ptxas would copy them before each mma.
@@ -97,14 +121,26 @@ KFIT_INLINE void arrange(uint4 (&a)[2], const uint4 (&x)[1 + UPPER], kfit_word z
     }
 }
 
+#if KFIT_XS /* xs: shared addresses of this lane's elements of batch 0 in each of its rows */
+KFIT_INLINE void multiply(float4 (&sum)[2][MT][R], const batch &s, const unsigned (&xs)[MT][1 + UPPER], int i, kfit_word zero)
+#else
 KFIT_INLINE void multiply(float4 (&sum)[2][MT][R], const batch &s, kfit_word zero)
+#endif
 {
 #pragma unroll
     for (int u = 0; u < U; u++)
 #pragma unroll
         for (int m = 0; m < MT; m++) {
             uint4 a[2];
+#if KFIT_XS
+            uint4 x[1 + UPPER];
+#pragma unroll
+            for (int h = 0; h <= UPPER; h++)
+                x[h] = kfit_shared_load(xs[m][h] + (i * WK * SPAN + u * 32) * 2);
+            arrange(a, x, zero);
+#else
             arrange(a, s.x[u][m], zero);
+#endif
 #pragma unroll
             for (int r = 0; r < R; r++) {
                 kfit_mma(sum[0][m][r], a[0], s.w[u][r].x, s.w[u][r].y);
@@ -179,7 +215,13 @@ KFIT_INLINE parcel address(unsigned p, unsigned sender, unsigned inbox, unsigned
 KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w, kfit_out *y, BIAS_PARAM void *)
 {
     /* partial sums [WK][M][PITCH], but not if SENDS == WK; then, in a cluster, the inbox [CL*SENDS][SHARE] */
+#if KFIT_XS
+    /* before all that: x, [M][XPITCH bytes] */
+    extern __shared__ __align__(128) float shared[];
+    __shared__ unsigned long long x_full;
+#else
     extern __shared__ float shared[];
+#endif
     const unsigned tid = threadIdx.x, lane = tid % 32, row = lane / 4, warp = tid / 32, wn = warp % WN, wk = warp / WN;
     const unsigned n_block = blockIdx.x * BN, n_warp = n_block + wn * 8 * R;
 #if CL > 1
@@ -197,7 +239,7 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
 
     /* Weights first: they come from afar. Rows past the end are read as the last row, and not stored. */
     const unsigned k = (rank * WK + wk) * SPAN + lane % 4 * 8;
-    const kfit_half *wr[R], *xr[MT][1 + UPPER];
+    const kfit_half *wr[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
         unsigned n = n_warp + r * 8 + row;
@@ -207,6 +249,19 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
 #pragma unroll
     for (int i = 0; i < D; i++)
         load_w(ring[i], wr, k, i);
+#if KFIT_XS
+    const kfit_word zero = kfit_zero();
+    unsigned xs[MT][1 + UPPER];
+    if (warp == 0)
+        fetch_x(x, kfit_shared_address(shared), rank * WK * SPAN, lane, &x_full);
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int h = 0; h <= UPPER; h++)
+            xs[m][h] = kfit_shared_address(shared) + min(m * 16 + h * 8 + row, KFIT_M - 1) * XPITCH +
+                       (wk * SPAN + lane % 4 * 8) * 2;
+#else
+    const kfit_half *xr[MT][1 + UPPER];
     const kfit_word zero = kfit_zero(); /* in the address of x too: where x is large, ptxas would put it first */
 #pragma unroll
     for (int m = 0; m < MT; m++)
@@ -216,9 +271,10 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
 #pragma unroll
     for (int i = 0; i < D; i++)
         load_x(ring[i], xr, k, i);
+#endif
 
     /* While the loads are on their way: all addresses of the end, and in a cluster, everybody's inbox. */
-    const unsigned partial = kfit_shared_address(shared);
+    const unsigned partial = kfit_shared_address(shared) + KFIT_XS * KFIT_M * XPITCH;
     unsigned put = partial + ((wk * KFIT_M + row) * PITCH + wn * 8 * R + lane % 4 * 2) * 4;
     kfit_now(put);
 #if CL > 1
@@ -273,13 +329,23 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
 #endif
 
     float4 sum[2][MT][R] = {};
+#if KFIT_XS
+    __syncthreads(); /* the barrier is there for all */
+    kfit_barrier_wait(&x_full, 0);
+#endif
 #pragma unroll
     for (int i = 0; i < BATCHES; i++) {
+#if KFIT_XS
+        multiply(sum, ring[i % D], xs, i, zero);
+        if (i + D < BATCHES)
+            load_w(ring[i % D], wr, k, i + D);
+#else
         multiply(sum, ring[i % D], zero);
         if (i + D < BATCHES) {
             load_w(ring[i % D], wr, k, i + D);
             load_x(ring[i % D], xr, k, i + D);
         }
+#endif
     }
 
 #if CL > 1
