@@ -110,8 +110,8 @@ static void measured_again_where_it_must_be(void)
     CHECK_STR(c[0].device, "GPU-11111111-1111-1111-1111-111111111111");
     /* damage: passed over, and measured again */
     static const char *const damage[] = {"", "{", "{\"version\":2}", "null",
-                                         "{\"version\":1,\"device\":\"x\",\"model\":\"x\",\"arch\":\"x\",\"driver\":\"x\",\"bytes\":[1],"
-                                         "\"read_ns\":[1],\"copy_ns\":[1],\"flops_per_ns\":{}}"};
+                                         ("{\"version\":1,\"device\":\"x\",\"model\":\"x\",\"arch\":\"x\",\"driver\":\"x\",\"bytes\":[1],"
+                                         "\"read_ns\":[1],\"copy_ns\":[1],\"flops_per_ns\":{}}")};
     for (unsigned i = 0; i < sizeof damage / sizeof *damage; i++) {
         const char key[] = "ceilings/GPU-11111111-1111-1111-1111-111111111111";
         CHECK_OK(kfit_store_put(store, KFIT_TABLE_DEVICES, key, strlen(key), damage[i], strlen(damage[i]), &err), err);

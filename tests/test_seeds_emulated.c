@@ -18,8 +18,8 @@ static const char *const keys[] = {
     "gemm/bf16,bf16,bf16/acc=f32/m=%d,n=72,k=520/nt/lda=520,ldb=520,ldc=72/alpha=1,beta=0/align=16/epi=bias",
     "gemm/f16,f16,f16/acc=f32/m=%d,n=41,k=512/nt/lda=512,ldb=512,ldc=48/alpha=1,beta=1/align=16/epi=bias",
     "gemm/f16,f16,f32/acc=f32/m=%d,n=43,k=264/nt/lda=264,ldb=264,ldc=44/alpha=1,beta=0/align=16/epi=bias",
-    "gemm/bf16,bf16,bf16/acc=f32/m=%d,n=40,k=256/nt/lda=768,ldb=256,ldc=120/alpha=1,beta=0/align=16"
-    "/batch=3,sa=256,sb=10248,sc=40",
+    ("gemm/bf16,bf16,bf16/acc=f32/m=%d,n=40,k=256/nt/lda=768,ldb=256,ldc=120/alpha=1,beta=0/align=16"
+     "/batch=3,sa=256,sb=10248,sc=40"),
     "gemm/f16,f16,f32/acc=f32/m=%d,n=33,k=136/nt/lda=136,ldb=136,ldc=36/alpha=1,beta=1/align=16/batch=2,sa=17408,sb=0,sc=4608",
 };
 enum { KEYS = sizeof keys / sizeof *keys };
