@@ -1,10 +1,12 @@
 """What this host remembers, asks for and follows, as kfit shows and changes it. Arguments: see cli_helpers.py."""
 import json
 import os
+import pathlib
 import signal
+import subprocess
 import unittest
 
-from cli_helpers import FIXTURE, SANITIZER, Held, Staged, key, main
+from cli_helpers import FIXTURE, KFIT, SANITIZER, Held, Staged, key, main
 
 RELOAD = 0x100
 
@@ -216,6 +218,90 @@ class Following(Held, Staged):
     def test_nobody_follows(self):
         self.follower.communicate()
         self.assertNotIn("follow", self.c("approve", "--all")[1])
+
+
+SERVER = """
+import sys
+import numpy as np
+buf = np.zeros(16384, np.float32)
+at = -buf.ctypes.data % 64 // 4
+x, w, y = buf[at:at + 256].reshape(4, 64), buf[at + 256:at + 4352].reshape(64, 64), buf[at + 4352:at + 4608].reshape(4, 64)
+for line in sys.stdin:
+    y[:] = -1
+    np.matmul(x, w, out=y)
+    print("original" if y[0, 0] == 0 else "kernel", flush=True)
+"""
+
+
+@unittest.skipIf(SANITIZER != "none", "a shim with a sanitizer cannot be preloaded into python")
+class Serving(Staged):
+    """A real program under the shim, whose kernel (the fixture's) returns at once and so shows that it ran."""
+
+    def setUp(self):
+        super().setUp()
+        if subprocess.run(["/usr/bin/python3", "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no numpy for /usr/bin/python3")
+        self.c("approve", key(128))  # nothing for the program yet
+
+    def serve(self, **env):
+        shim = pathlib.Path(KFIT).parent.parent / "preload" / "libkfit_preload.so"
+        before = dict(self.env)
+        self.env.update(LD_PRELOAD=str(shim), KFIT_CACHE=self.cache, KFIT_TRACE=self.traces, OPENBLAS_NUM_THREADS="1", **env)
+        p = self.start("/usr/bin/python3", "-c", SERVER, stdin=subprocess.PIPE)
+        self.env = before
+        self.addCleanup(lambda: p.returncode is None and p.communicate())
+        return p
+
+    def ask(self, p):
+        p.stdin.write("\n")
+        p.stdin.flush()
+        return p.stdout.readline().strip()
+
+    def processes(self):
+        return json.loads(self.c("status", "--json", self.traces)[0])["processes"]
+
+    def test_a_server_follows_what_is_approved_and_withdrawn(self):
+        self.env["KFIT_TRACE"] = self.traces  # where approve and rollback look first
+        p, stays = self.serve(KFIT_FOLLOW="1"), self.serve()
+        self.assertEqual([self.ask(p), self.ask(stays)], ["original"] * 2)
+        _, err = self.c("approve", key(64))
+        self.assertIn("1 running process follows", err)
+        self.ask(p)  # the call that takes it over
+        self.assertEqual([self.ask(p), self.ask(stays), self.ask(stays)], ["kernel", "original", "original"])
+        self.assertEqual({r["pid"]: r["generation"] for r in self.processes()}, {p.pid: 2, stays.pid: 1})
+        self.c("off", self.traces)
+        self.assertEqual(self.ask(p), "original")
+        self.c("on", self.traces)
+        self.assertEqual(self.ask(p), "kernel")
+        self.c("rollback")
+        self.ask(p)
+        self.assertEqual(self.ask(p), "original")
+        self.assertEqual({r["pid"]: r["generation"] for r in self.processes()}, {p.pid: 1, stays.pid: 1})
+
+    def test_a_server_that_is_killed_twice_only_records_until_on(self):
+        self.c("approve", key(64))
+        for _ in range(2):
+            p = self.serve()
+            self.assertEqual(self.ask(p), "kernel")
+            p.kill()
+            p.communicate()
+        p = self.serve()
+        self.assertEqual([self.ask(p), self.ask(p)], ["original"] * 2)
+        (row,) = [r for r in self.processes() if r["alive"]]
+        self.assertEqual((row["state"], row["generation"], row["misses"]), ("policy", 2, {"policy": 2}))
+        self.assertIn("records only: generation 2 is held back, this program ended uncleanly 2 times", row["state_text"])
+        out, _ = self.c("status", self.traces)
+        self.assertIn("HELD BACK here: generation 2 ", out)
+        self.assertIn("HELD BACK here: generation 2 ", self.c("explain", key(64))[0])
+        _, err = self.c("on", self.traces)
+        self.assertIn("1 held back generation cleared", err)
+        self.assertEqual(self.ask(p), "original")  # it keeps what it started with
+        _, err = p.communicate()
+        self.assertEqual(err.count("\n"), 1, err)
+        p = self.serve()
+        self.assertEqual(self.ask(p), "kernel")
+        p.communicate()
+        self.assertEqual(list((self.dir / "state" / "kfit").iterdir()), [])
 
 
 CONTROL = 80  # offset of the control word in a trace's header
