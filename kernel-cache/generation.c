@@ -9,11 +9,11 @@
 #include "kfit/trust.h"
 
 #include "copy.h"
+#include "generation_file.h"
 #include "generation_key.h"
 #include "lmdb_api.h"
+#include "lmdb_pages.h"
 #include "manifest.h"
-
-#define LENGTH_MAX (1ull << 30)
 
 struct kfit_generation {
     struct kfit_manifest manifest;
@@ -21,6 +21,7 @@ struct kfit_generation {
     MDB_env *env;
     MDB_txn *txn; /* one snapshot for life: the file never changes */
     MDB_dbi dbi;
+    int copy; /* the sealed file */
     char path[300];
 };
 
@@ -86,9 +87,9 @@ static enum kfit_status load(const struct kfit_dir *gens, const struct kfit_mani
     enum kfit_status s = kfit_dir_file(gens, name, &fd, &st, err);
     if (s != KFIT_OK)
         return s;
-    if (m->length > LENGTH_MAX)
+    if (m->length > KFIT_DATA_BYTES_MAX)
         s = kfit_fail(err, KFIT_E_FORMAT, "%s: %" PRIu64 " bytes, at most %llu are read", path, m->length,
-                      LENGTH_MAX);
+                      KFIT_DATA_BYTES_MAX);
     else if ((uint64_t)st.st_size != m->length)
         s = kfit_fail(err, KFIT_E_DIGEST,
                       "%s: %lld bytes, its manifest says %" PRIu64 "; the file is damaged", path,
@@ -126,32 +127,44 @@ enum kfit_status kfit_generation_open_trusted(const char *dir, const char *which
                                               struct kfit_generation **out, struct kfit_error *err)
 {
     struct kfit_dir cache = {.fd = -1}, gens = {.fd = -1};
-    struct kfit_generation *g = NULL;
-    int copy = -1;
+    struct kfit_manifest m;
+    char path[sizeof gens.path + 32];
+    int copy;
     *out = NULL;
     if (!dir || !*dir)
         return kfit_fail(err, KFIT_E_ARG, "generation: no cache directory given");
     enum kfit_status s = kfit_dir_open(&cache, NULL, dir, 0, err);
     if (s == KFIT_OK)
         s = kfit_dir_open(&gens, &cache, "generations", 0, err);
-    if (s != KFIT_OK)
-        goto end;
-    g = calloc(1, sizeof *g);
-    if (!g) {
-        s = kfit_fail(err, KFIT_E_NOMEM, "generation: out of memory");
-        goto end;
-    }
-    s = resolve(&cache, &gens, which, &g->manifest, err);
+    if (s == KFIT_OK)
+        s = resolve(&cache, &gens, which, &m, err);
     if (s == KFIT_OK && trust)
-        s = check_signature(&gens, &g->manifest, trust, err);
+        s = check_signature(&gens, &m, trust, err);
     if (s == KFIT_OK)
-        s = kfit_lmdb_load(&g->lmdb, err);
+        s = load(&gens, &m, &copy, err);
+    snprintf(path, sizeof path, "%s/%" PRIu64 ".mdb", gens.path, s == KFIT_OK ? m.number : 0);
+    kfit_dir_close(&gens);
+    kfit_dir_close(&cache);
+    return s == KFIT_OK ? kfit_generation_adopt(&m, copy, path, out, err) : s;
+}
+
+enum kfit_status kfit_generation_adopt(const struct kfit_manifest *m, int copy, const char *path,
+                                       struct kfit_generation **out, struct kfit_error *err)
+{
+    struct kfit_generation *g = calloc(1, sizeof *g);
+    *out = NULL;
+    if (!g) {
+        close(copy);
+        return kfit_fail(err, KFIT_E_NOMEM, "generation: out of memory");
+    }
+    g->manifest = *m;
+    g->copy = copy;
+    snprintf(g->path, sizeof g->path, "%s", path);
+    enum kfit_status s = kfit_lmdb_load(&g->lmdb, err);
     if (s == KFIT_OK)
-        s = load(&gens, &g->manifest, &copy, err);
-    if (s != KFIT_OK)
-        goto end;
-    snprintf(g->path, sizeof g->path, "%s/%" PRIu64 ".mdb", gens.path, g->manifest.number);
-    s = kfit_lmdb_open_copy(g->lmdb, copy, 0, g->path, &g->env, err);
+        s = kfit_lmdb_check_pages(copy, g->path, err);
+    if (s == KFIT_OK)
+        s = kfit_lmdb_open_copy(g->lmdb, copy, 0, g->path, &g->env, err);
     if (s != KFIT_OK)
         goto end;
     int rc = g->lmdb->txn_begin(g->env, NULL, MDB_RDONLY, &g->txn);
@@ -160,10 +173,6 @@ enum kfit_status kfit_generation_open_trusted(const char *dir, const char *which
     if (rc)
         s = kfit_lmdb_fail(err, g->lmdb, rc, g->path, "opening the copy");
 end:
-    if (copy >= 0)
-        close(copy); /* LMDB has its own descriptor */
-    kfit_dir_close(&gens);
-    kfit_dir_close(&cache);
     if (s == KFIT_OK)
         *out = g;
     else
@@ -179,7 +188,13 @@ void kfit_generation_close(struct kfit_generation *g)
         g->lmdb->txn_abort(g->txn);
     if (g->env)
         g->lmdb->env_close(g->env);
+    close(g->copy);
     free(g);
+}
+
+int kfit_generation_fd(const struct kfit_generation *g)
+{
+    return g->copy;
 }
 
 const struct kfit_manifest *kfit_generation_manifest(const struct kfit_generation *g)
@@ -237,6 +252,31 @@ enum kfit_status kfit_generation_each(struct kfit_generation *g, uint64_t env_ha
     }
     lmdb->cursor_close(cursor);
     return rc && rc != MDB_NOTFOUND ? kfit_lmdb_fail(err, lmdb, rc, g->path, "reading") : KFIT_OK;
+}
+
+struct tally {
+    uint64_t good;
+    char problem[256];
+};
+
+static int count_good(void *ctx, const struct kfit_record *r, const char *problem)
+{
+    struct tally *t = ctx;
+    if (!r && !t->problem[0])
+        snprintf(t->problem, sizeof t->problem, "%s", problem);
+    t->good += r != NULL;
+    return 0;
+}
+
+enum kfit_status kfit_generation_check(struct kfit_generation *g, struct kfit_error *err)
+{
+    struct tally t = {0};
+    enum kfit_status s = kfit_generation_each(g, 0, count_good, &t, err);
+    if (s == KFIT_OK && (t.problem[0] || t.good != g->manifest.records))
+        s = kfit_fail(err, KFIT_E_FORMAT,
+                      "generation %" PRIu64 ": %" PRIu64 " good records, its manifest says %" PRIu64 "%s%s",
+                      g->manifest.number, t.good, g->manifest.records, t.problem[0] ? "; " : "", t.problem);
+    return s;
 }
 
 bool kfit_generation_env(struct kfit_generation *g, uint64_t hash, char buf[KFIT_ENV_TEXT_MAX])

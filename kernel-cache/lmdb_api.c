@@ -100,7 +100,8 @@ static bool meta_read(int fd, uint64_t at, struct meta_page *m)
            m->magic == META_MAGIC;
 }
 
-enum kfit_status kfit_lmdb_check_file(int fd, const char *path, struct kfit_error *err)
+enum kfit_status kfit_lmdb_read_root(int fd, const char *path, struct kfit_lmdb_root *out,
+                                     struct kfit_error *err)
 {
     struct meta_page m[2];
     struct stat st;
@@ -120,7 +121,18 @@ enum kfit_status kfit_lmdb_check_file(int fd, const char *path, struct kfit_erro
         return kfit_fail(err, KFIT_E_FORMAT,
                          "%.300s: truncated: page %llu of %u bytes is missing, the file has %lld", path,
                          (unsigned long long)newest->last_page, page, (long long)st.st_size);
+    *out = (struct kfit_lmdb_root){.page = newest->dbs[1].root,
+                                   .last_page = newest->last_page,
+                                   .page_bytes = page,
+                                   .flags = newest->dbs[1].flags,
+                                   .depth = newest->dbs[1].depth};
     return KFIT_OK;
+}
+
+enum kfit_status kfit_lmdb_check_file(int fd, const char *path, struct kfit_error *err)
+{
+    struct kfit_lmdb_root root;
+    return kfit_lmdb_read_root(fd, path, &root, err);
 }
 
 enum kfit_status kfit_lmdb_open_copy(const struct kfit_lmdb *lmdb, int fd, unsigned tables, const char *path,

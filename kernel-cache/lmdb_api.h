@@ -51,6 +51,15 @@ enum kfit_status kfit_lmdb_fail(struct kfit_error *err, const struct kfit_lmdb *
  * and that the file is as long as its newest meta page says (a shorter one is a SIGBUS later). */
 enum kfit_status kfit_lmdb_check_file(int fd, const char *path, struct kfit_error *err);
 
+/* The unnamed table of a data file, after the same checks. */
+struct kfit_lmdb_root {
+    uint64_t page, last_page;
+    uint32_t page_bytes;
+    uint16_t flags, depth;
+};
+enum kfit_status kfit_lmdb_read_root(int fd, const char *path, struct kfit_lmdb_root *out,
+                                     struct kfit_error *err);
+
 /* Opens the data file behind fd (a private, sealed copy) for reading, without a lock file. */
 enum kfit_status kfit_lmdb_open_copy(const struct kfit_lmdb *lmdb, int fd, unsigned tables, const char *path,
                                      MDB_env **out, struct kfit_error *err);

@@ -260,6 +260,62 @@ enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char 
     return KFIT_OK;
 }
 
+/* ---- a generation as a file ---- */
+
+static const char export_magic[] = "kfit generation file ";
+
+size_t kfit_export_head(const struct kfit_manifest *m, char buf[KFIT_EXPORT_HEAD_MAX])
+{
+    char text[KFIT_MANIFEST_BYTES_MAX], hex[65];
+    uint8_t digest[32];
+    size_t n = kfit_manifest_format(m, text);
+    kfit_sha256(text, n, digest);
+    kfit_hex(digest, sizeof digest, hex);
+    size_t line = (size_t)snprintf(buf, KFIT_EXPORT_HEAD_MAX, "%s%u %zu %s\n", export_magic,
+                                   KFIT_EXPORT_VERSION, n, hex);
+    memcpy(buf + line, text, n);
+    return line + n;
+}
+
+enum kfit_status kfit_export_parse(const char *text, size_t bytes, uint64_t file_bytes, const char *path,
+                                   struct kfit_manifest *m, size_t *offset, struct kfit_error *err)
+{
+    static const char again[] = "get it again from where it was exported";
+    const char *p = text, *end = text + bytes;
+    uint64_t version, n;
+    uint8_t want[32], digest[32];
+    if (bytes < sizeof export_magic - 1 || memcmp(p, export_magic, sizeof export_magic - 1))
+        return kfit_fail(err, KFIT_E_FORMAT,
+                         "%.300s: not a generation of kfit's; `kfit cache export` makes such files", path);
+    p += sizeof export_magic - 1;
+    if (kfit_scan_number(&p, end, NUMBER_MAX, &version) && version != KFIT_EXPORT_VERSION)
+        return kfit_fail(err, KFIT_E_VERSION,
+                         "%.300s: export format %" PRIu64 ", this kfit reads %u; update kfit here", path,
+                         version, KFIT_EXPORT_VERSION);
+    if (p >= end || *p++ != ' ' || !kfit_scan_number(&p, end, KFIT_MANIFEST_BYTES_MAX, &n) || p >= end ||
+        *p++ != ' ' || !kfit_scan_digest(&p, end, want) || p >= end || *p++ != '\n')
+        return kfit_fail(err, KFIT_E_FORMAT, "%.300s: its first line is damaged; %s", path, again);
+    if ((uint64_t)(end - p) < n)
+        return kfit_fail(err, KFIT_E_FORMAT, "%.300s: ends within its manifest; %s", path, again);
+    kfit_sha256(p, n, digest);
+    if (memcmp(digest, want, sizeof digest))
+        return kfit_fail(err, KFIT_E_DIGEST, "%.300s: SHA-256 of its manifest does not match; %s", path,
+                         again);
+    enum kfit_status s = kfit_manifest_parse(p, n, path, m, err);
+    if (s != KFIT_OK)
+        return s;
+    *offset = (size_t)(p + n - text);
+    if (m->length > KFIT_DATA_BYTES_MAX)
+        return kfit_fail(err, KFIT_E_FORMAT, "%.300s: %" PRIu64 " bytes of data, at most %llu are read", path,
+                         m->length, KFIT_DATA_BYTES_MAX);
+    if (!m->number || file_bytes != *offset + m->length)
+        return kfit_fail(err, KFIT_E_FORMAT,
+                         "%.300s: %" PRIu64 " bytes, its manifest says %" PRIu64 "; it was %s; %s", path,
+                         file_bytes, *offset + m->length,
+                         file_bytes < *offset + m->length ? "cut off" : "added to", again);
+    return KFIT_OK;
+}
+
 enum kfit_status kfit_manifest_load(const struct kfit_dir *d, uint64_t number, struct kfit_manifest *m,
                                     struct kfit_error *err)
 {

@@ -8,6 +8,9 @@
 #define KFIT_MANIFEST_VERSION    1u
 #define KFIT_MANIFEST_BYTES_MAX  4096
 #define KFIT_STATEMENT_BYTES_MAX (KFIT_MANIFEST_BYTES_MAX + 64)
+#define KFIT_EXPORT_VERSION      1u
+#define KFIT_EXPORT_HEAD_MAX     (KFIT_MANIFEST_BYTES_MAX + 128)
+#define KFIT_DATA_BYTES_MAX      (1ull << 30) /* of a generation */
 #define KFIT_CURRENT_BYTES_MAX   96
 
 /* Both write a NUL-terminated text and return its length; the sizes above always suffice. Control characters
@@ -27,6 +30,13 @@ enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char 
                                      struct kfit_manifest *m, struct kfit_error *err);
 enum kfit_status kfit_current_parse(const char *text, size_t bytes, const char *path, uint64_t *number,
                                     uint8_t sha256[32], struct kfit_error *err);
+
+/* What stands before the data in an exported generation (kfit/exchange.h): the line and the manifest. Format
+ * returns the length. Parse takes the file's first bytes, at most KFIT_EXPORT_HEAD_MAX are of use, and its
+ * length, which must be what line and manifest say; *offset is where the data begins. */
+size_t kfit_export_head(const struct kfit_manifest *m, char buf[KFIT_EXPORT_HEAD_MAX]);
+enum kfit_status kfit_export_parse(const char *text, size_t bytes, uint64_t file_bytes, const char *path,
+                                   struct kfit_manifest *m, size_t *offset, struct kfit_error *err);
 
 /* Reads generations/<number>.json, where d is generations/; the number inside must be the same. */
 enum kfit_status kfit_manifest_load(const struct kfit_dir *d, uint64_t number, struct kfit_manifest *m,

@@ -1,4 +1,4 @@
-#include "kfit/generation.h"
+#include "kfit/exchange.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "generation_file.h"
 #include "generation_key.h"
-#include "kfit/trust.h"
 #include "lmdb_api.h"
 #include "manifest.h"
 
@@ -182,6 +182,19 @@ static int greatest(void *ctx, uint64_t number)
     return 0;
 }
 
+/* The greatest number there is or was current: none is used again. */
+static enum kfit_status last_number(const struct kfit_dir *cache, const struct kfit_dir *gens,
+                                    uint64_t *number, struct kfit_error *err)
+{
+    uint64_t now;
+    uint8_t sha256[32];
+    *number = 0;
+    enum kfit_status s = kfit_generation_numbers(gens, greatest, number, err);
+    if (s == KFIT_OK && kfit_current_load(cache, &now, sha256, NULL) == KFIT_OK)
+        greatest(number, now);
+    return s;
+}
+
 static void copy_text(char *to, size_t size, const char *from)
 {
     snprintf(to, size, "%s", from ? from : "");
@@ -196,9 +209,10 @@ static enum kfit_status write_manifest(const struct kfit_dir *gens, const struct
     return kfit_dir_replace(gens, name, text, n, 0444, err);
 }
 
-/* Image and manifest into generations/. The manifest comes last: a number exists when it has one. */
+/* Image and manifest into generations/. The manifest comes last: a number exists when it has one. Fills in what
+ * the image says of itself; sign NULL: m keeps the signature it has, if any. */
 static enum kfit_status write_files(const struct kfit_dir *gens, int image,
-                                    const struct kfit_publish_params *p, struct kfit_manifest *m,
+                                    const struct kfit_secret_key *sign, struct kfit_manifest *m,
                                     struct kfit_error *err)
 {
     char name[32];
@@ -213,31 +227,13 @@ static enum kfit_status write_files(const struct kfit_dir *gens, int image,
     if (bytes == MAP_FAILED)
         return kfit_fail(err, KFIT_E_NOMEM, "publish: mapping %lld bytes: %m", (long long)st.st_size);
     m->length = (uint64_t)st.st_size;
-    m->records = p->count;
-    m->created_unix_s = (int64_t)time(NULL);
-    copy_text(m->approver, sizeof m->approver, p->approver);
-    copy_text(m->note, sizeof m->note, p->note);
     kfit_sha256(bytes, m->length, m->sha256);
     snprintf(name, sizeof name, "%" PRIu64 ".mdb", m->number);
     enum kfit_status s = kfit_dir_replace(gens, name, bytes, m->length, 0444, err);
     munmap(bytes, m->length);
-    if (s == KFIT_OK && p->sign)
-        s = kfit_manifest_sign(m, p->sign, err);
+    if (s == KFIT_OK && sign)
+        s = kfit_manifest_sign(m, sign, err);
     return s == KFIT_OK ? write_manifest(gens, m, err) : s;
-}
-
-struct tally {
-    uint64_t good;
-    char problem[256];
-};
-
-static int count_good(void *ctx, const struct kfit_record *r, const char *problem)
-{
-    struct tally *t = ctx;
-    if (!r && !t->problem[0])
-        copy_text(t->problem, sizeof t->problem, problem);
-    t->good += r != NULL;
-    return 0;
 }
 
 /* Reads generation `number` as a server will. */
@@ -246,16 +242,10 @@ static enum kfit_status verify(const char *dir, uint64_t number, struct kfit_man
 {
     char which[32];
     struct kfit_generation *g;
-    struct tally t = {0};
     snprintf(which, sizeof which, "%" PRIu64, number);
     enum kfit_status s = kfit_generation_open(dir, which, &g, err);
     if (s == KFIT_OK)
-        s = kfit_generation_each(g, 0, count_good, &t, err);
-    if (s == KFIT_OK && (t.problem[0] || t.good != kfit_generation_manifest(g)->records))
-        s = kfit_fail(err, KFIT_E_FORMAT,
-                      "generation %" PRIu64 ": %" PRIu64 " good records, its manifest says %" PRIu64 "%s%s",
-                      number, t.good, kfit_generation_manifest(g)->records, t.problem[0] ? "; " : "",
-                      t.problem);
+        s = kfit_generation_check(g, err);
     if (s == KFIT_OK)
         *m = *kfit_generation_manifest(g);
     kfit_generation_close(g);
@@ -304,21 +294,21 @@ enum kfit_status kfit_generation_publish(const struct kfit_publish_params *p, ui
     struct kfit_manifest m = {0};
     size_t n = 0;
     int lock, image = -1;
-    uint64_t now = 0;
-    uint8_t sha256[32];
     enum kfit_status s = begin(p->dir, 0755, &cache, &gens, &lock, err);
     if (s == KFIT_OK)
         s = collect(p, &entries, &n, err);
     if (s == KFIT_OK)
         s = build(entries, n, &image, err);
     if (s == KFIT_OK)
-        s = kfit_generation_numbers(&gens, greatest, &m.number, err);
+        s = last_number(&cache, &gens, &m.number, err);
     if (s != KFIT_OK)
         goto out;
-    if (kfit_current_load(&cache, &now, sha256, NULL) == KFIT_OK)
-        greatest(&m.number, now); /* never reuse a number that was once current */
     m.number++;
-    s = write_files(&gens, image, p, &m, err);
+    m.records = p->count;
+    m.created_unix_s = (int64_t)time(NULL);
+    copy_text(m.approver, sizeof m.approver, p->approver);
+    copy_text(m.note, sizeof m.note, p->note);
+    s = write_files(&gens, image, p->sign, &m, err);
     if (s == KFIT_OK)
         s = verify_and_switch(&cache, p->dir, m.number, err);
     if (s == KFIT_OK)
@@ -355,6 +345,84 @@ enum kfit_status kfit_generation_sign(const char *dir, uint64_t number, const st
         s = kfit_manifest_sign(&m, key, err);
     if (s == KFIT_OK)
         s = write_manifest(&gens, &m, err);
+    end(&cache, &gens, lock);
+    return s;
+}
+
+enum { NUMBERS_AHEAD = 1000000 }; /* a file must not use up the numbers */
+
+/* The manifest of a generation that cannot keep its number. */
+static enum kfit_status renumber(const struct kfit_import_params *p, uint64_t number, struct kfit_manifest *m,
+                                 struct kfit_error *err)
+{
+    const struct kfit_manifest old = *m;
+    if (old.is_signed && !p->sign && !p->drop_signature)
+        return kfit_fail(
+            err, KFIT_E_TRUST,
+            "generation %" PRIu64 " would become number %" PRIu64
+            " here, and its signature is for the other: sign it with a key of your own (--sign), or "
+            "go without (--drop-signature)",
+            old.number, number);
+    m->number = number;
+    m->is_signed = false;
+    m->created_unix_s = (int64_t)time(NULL);
+    copy_text(m->approver, sizeof m->approver, p->approver);
+    snprintf(m->note, sizeof m->note, "was generation %" PRIu64 ", approved by %.40s%s%.50s", old.number,
+             old.approver, old.note[0] ? ": " : "", old.note);
+    return KFIT_OK;
+}
+
+/* Its number is there. KFIT_IMPORTED: as another generation's. */
+static enum kfit_status meet(const struct kfit_import_params *p, const struct kfit_dir *gens,
+                             const struct kfit_manifest *m, enum kfit_imported *how, struct kfit_error *err)
+{
+    char ours[KFIT_STATEMENT_BYTES_MAX], theirs[KFIT_STATEMENT_BYTES_MAX];
+    struct kfit_manifest there, checked;
+    *how = KFIT_IMPORTED;
+    if (kfit_manifest_load(gens, m->number, &there, NULL) != KFIT_OK)
+        return KFIT_OK;
+    size_t n = kfit_manifest_statement(&there, ours);
+    if (n != kfit_manifest_statement(m, theirs) || memcmp(ours, theirs, n))
+        return KFIT_OK;
+    *how = KFIT_IMPORTED_BEFORE;
+    if (!m->is_signed || (there.is_signed && !memcmp(there.signature, m->signature, sizeof m->signature)))
+        return KFIT_OK;
+    enum kfit_status s = verify(p->dir, m->number, &checked, err);
+    if (s == KFIT_OK)
+        s = write_manifest(gens, m, err);
+    *how = KFIT_IMPORTED_SIGNATURE;
+    return s;
+}
+
+enum kfit_status kfit_generation_import(const struct kfit_import_params *p, uint64_t *number,
+                                        enum kfit_imported *how, struct kfit_error *err)
+{
+    struct kfit_dir cache, gens;
+    struct kfit_manifest m = *kfit_generation_manifest(p->from);
+    uint64_t last, now;
+    uint8_t sha256[32];
+    int lock;
+    enum kfit_status s = begin(p->dir, 0755, &cache, &gens, &lock, err);
+    if (s == KFIT_OK)
+        s = last_number(&cache, &gens, &last, err);
+    if (s == KFIT_OK)
+        s = meet(p, &gens, &m, how, err);
+    if (s != KFIT_OK || *how != KFIT_IMPORTED)
+        goto out;
+    if (m.number <= last || m.number - last > NUMBERS_AHEAD) {
+        if (kfit_current_load(&cache, &now, sha256, NULL) == KFIT_OK && !memcmp(sha256, m.sha256, 32)) {
+            *how = KFIT_IMPORTED_BEFORE;
+            m.number = now;
+            goto out;
+        }
+        s = renumber(p, last + 1, &m, err);
+    }
+    if (s == KFIT_OK)
+        s = write_files(&gens, kfit_generation_fd(p->from), p->sign, &m, err);
+    if (s == KFIT_OK)
+        s = verify_and_switch(&cache, p->dir, m.number, err);
+out:
+    *number = m.number;
     end(&cache, &gens, lock);
     return s;
 }

@@ -34,6 +34,86 @@ enum kfit_status kfit_store_stage(struct kfit_store *s, const struct kfit_env *e
     return status;
 }
 
+/* ---- many at once ---- */
+
+/* What one put needs until the transaction ends. */
+struct staging {
+    uint8_t key[KFIT_STORE_KEY_MAX];
+    uint64_t hash;
+    void *value;
+};
+
+static const struct kfit_env *env_of(const struct kfit_stage_params *p, const struct kfit_record *r)
+{
+    for (size_t i = 0; i < p->env_count; i++)
+        if (p->envs[i].hard_hash == r->env_hard && p->envs[i].soft_hash == r->env_soft)
+            return &p->envs[i];
+    return NULL;
+}
+
+/* Adds the put of one record, unless its key is staged. */
+static enum kfit_status add_record(struct kfit_store *s, const struct kfit_stage_params *p,
+                                   const struct kfit_record *r, struct staging *at, struct kfit_store_op *op,
+                                   bool *added, struct kfit_error *err)
+{
+    struct kfit_record check;
+    void *there = NULL;
+    size_t bytes;
+    *added = false;
+    if (!env_of(p, r))
+        return kfit_fail(err, KFIT_E_ARG, "store: a record's environment was not given");
+    enum kfit_status status = kfit_key_check(&r->key, err);
+    if (status != KFIT_OK)
+        return status;
+    size_t n = kfit_store_key(at->key, r->env_hard, &r->key, NULL);
+    status =
+        p->replace ? KFIT_E_NOTFOUND : kfit_store_get(s, KFIT_TABLE_STAGED, at->key, n, &there, &bytes, err);
+    free(there);
+    if (status != KFIT_E_NOTFOUND)
+        return status; /* it is there, or cannot be read */
+    bytes = kfit_record_size(r);
+    at->value = malloc(bytes);
+    if (!at->value)
+        return kfit_fail(err, KFIT_E_NOMEM, "store: out of memory for a record of %zu bytes", bytes);
+    kfit_record_encode(r, at->value);
+    *op = (struct kfit_store_op){KFIT_TABLE_STAGED, at->key, n, at->value, bytes};
+    *added = true;
+    return kfit_record_decode(at->value, bytes, &check, err);
+}
+
+enum kfit_status kfit_store_stage_all(struct kfit_store *s, const struct kfit_stage_params *p, size_t *staged,
+                                      struct kfit_error *err)
+{
+    const size_t room = p->count + 2 * p->env_count + 1;
+    struct staging *at = calloc(room, sizeof *at);
+    struct kfit_store_op *ops = calloc(room, sizeof *ops);
+    enum kfit_status status = KFIT_OK;
+    size_t n = 0;
+    *staged = 0;
+    if (!at || !ops)
+        status = kfit_fail(err, KFIT_E_NOMEM, "store: out of memory for %zu records", p->count);
+    for (size_t i = 0; i < p->count && status == KFIT_OK; i++) {
+        bool added;
+        status = add_record(s, p, &p->records[i], &at[n], &ops[n], &added, err);
+        n += added;
+    }
+    const size_t records = n;
+    for (size_t i = 0; i < 2 * p->env_count && records && status == KFIT_OK; i++, n++) {
+        const char *text = i % 2 ? p->envs[i / 2].soft : p->envs[i / 2].hard;
+        at[n].hash = __builtin_bswap64(i % 2 ? p->envs[i / 2].soft_hash : p->envs[i / 2].hard_hash);
+        ops[n] = (struct kfit_store_op){KFIT_TABLE_ENVS, &at[n].hash, sizeof at[n].hash, text, strlen(text)};
+    }
+    if (status == KFIT_OK && n)
+        status = kfit_store_apply(s, ops, n, err);
+    if (status == KFIT_OK)
+        *staged = records;
+    for (size_t i = 0; at && i < room; i++)
+        free(at[i].value);
+    free(at);
+    free(ops);
+    return status;
+}
+
 /* A record must also be the one its key promises. */
 static enum kfit_status decode(const void *key, size_t key_bytes, const void *value, size_t value_bytes,
                                struct kfit_record *r, struct kfit_error *err)

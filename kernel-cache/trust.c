@@ -31,7 +31,7 @@ static bool is_space(char c)
 static void take_name(struct kfit_public_key *key, const char *p, size_t n)
 {
     size_t at = strlen(key->name);
-    if (at && at < sizeof key->name - 1)
+    if (at && at + 1 < sizeof key->name - 1)
         key->name[at++] = ' ';
     for (size_t i = 0; i < n && at < sizeof key->name - 1; i++)
         key->name[at++] = (unsigned char)p[i] < ' ' || p[i] == 0x7f ? '?' : p[i];

@@ -7,6 +7,7 @@
  *                                                     control word; "+I CALLS HITS" first adds to key I,
  *                                                     "g N" first goes to generation N
  *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
+ *   cli_fixture foreign CACHE KEY                     a staged winner for another machine
  *   cli_fixture wait CACHE KEY                        an evaluation that waits for a person
  *   cli_fixture ban CACHE KEY
  *   cli_fixture crash STATE CACHE LABEL               starts with the current generation, runs a kernel of it if it
@@ -151,7 +152,7 @@ static enum kfit_status put_envs(struct kfit_store *s, const struct kfit_env *en
 
 /* The generic takes 1000 ns in all of them, the floor is 200 ns, not known for n = 128; the image returns at once. */
 static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, double ratio, const char *code,
-                              struct kfit_error *err)
+                              bool foreign, struct kfit_error *err)
 {
     static struct kfit_receipt receipt;
     struct kfit_env env;
@@ -169,6 +170,10 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
         .origin = "seed:fixture",
     };
     kfit_env_host(&env, 1, "Fixture 1", "gcc 0");
+    if (foreign) {
+        strcpy(env.hard, "device=host;isa=x86-64-v3;model=Another;threads=1;");
+        env.hard_hash = kfit_text_hash(env.hard);
+    }
     r.env_hard = env.hard_hash;
     r.env_soft = env.soft_hash;
     memset(r.source_digest, (int)(ratio * 16), sizeof r.source_digest);
@@ -233,9 +238,10 @@ static int cache(const char *how, int argc, char **argv)
         kfit_store_open(argv[0], KFIT_STORE_WRITE, &s, &err) != KFIT_OK)
         return fail("store", &err);
     enum kfit_status st =
-        !strcmp(how, "ban")    ? kfit_store_put(s, KFIT_TABLE_BANS, key.bytes, key.h.len, "test", 4, &err)
-        : !strcmp(how, "wait") ? wait_for_person(s, &key, &err)
-                               : stage(s, &key, atof(argv[2]), argc > 3 ? argv[3] : NULL, &err);
+        !strcmp(how, "ban")       ? kfit_store_put(s, KFIT_TABLE_BANS, key.bytes, key.h.len, "test", 4, &err)
+        : !strcmp(how, "wait")    ? wait_for_person(s, &key, &err)
+        : !strcmp(how, "foreign") ? stage(s, &key, 2.5, NULL, true, &err)
+                                  : stage(s, &key, atof(argv[2]), argc > 3 ? argv[3] : NULL, false, &err);
     kfit_store_close(s);
     return st == KFIT_OK ? 0 : fail(how, &err);
 }

@@ -44,6 +44,8 @@ int cli_ab(int argc, char **argv);
 int cli_demo(int argc, char **argv);
 int cli_cache_verify(int argc, char **argv);
 int cli_cache_sign(int argc, char **argv);
+int cli_cache_export(int argc, char **argv);
+int cli_cache_import(int argc, char **argv);
 extern const struct cli_command cli_trace_commands[], cli_cache_commands[], cli_key_commands[];
 
 /* ---- options (options.c) ---- */

@@ -197,6 +197,8 @@ const struct cli_command cli_cache_commands[] = {
     {"ls", ls, NULL, "records of a generation, or of what was tuned"},
     {"show", show, NULL, "record and receipt of a key"},
     {"verify", cli_cache_verify, NULL, "read everything, explain each problem"},
+    {"export", cli_cache_export, NULL, "a generation as one file"},
+    {"import", cli_cache_import, NULL, "such a file, to review or to publish"},
     {"sign", cli_cache_sign, NULL, "sign a generation"},
     {0},
 };

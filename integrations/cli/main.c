@@ -15,7 +15,7 @@ static const struct cli_command commands[] = {
     {"off", cli_off, NULL, "stop replacing calls, now and in new processes"},
     {"on", cli_on, NULL, "undo off"},
     {"status", cli_status, NULL, "processes, live and ended, and what kfit does in them"},
-    {"cache", NULL, cli_cache_commands, "what a cache holds: ls, show, verify; signing it"},
+    {"cache", NULL, cli_cache_commands, "what a cache holds: ls, show, verify, export, import, sign"},
     {"key", NULL, cli_key_commands, "keys that sign generations: new, show"},
     {"explain", cli_explain, NULL, "what would run for a key here, and why"},
     {"ab", cli_ab, NULL, "measure what dispatch brings a program, end to end"},

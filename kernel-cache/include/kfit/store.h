@@ -100,6 +100,19 @@ enum kfit_status kfit_store_stage(struct kfit_store *s, const struct kfit_env *e
                                   const struct kfit_record *r, const char *receipt_json,
                                   struct kfit_error *err);
 
+/* Stages records without receipts, and the texts of their environments, in one transaction: all or nothing. A
+ * key that is staged already keeps its record unless replace is set. *staged: how many were taken. Errors: as
+ * kfit_store_stage; KFIT_E_ARG also for a record whose environment is not among envs. */
+struct kfit_stage_params {
+    const struct kfit_record *records;
+    size_t count;
+    const struct kfit_env *envs;
+    size_t env_count;
+    bool replace;
+};
+enum kfit_status kfit_store_stage_all(struct kfit_store *s, const struct kfit_stage_params *p, size_t *staged,
+                                      struct kfit_error *err);
+
 /* The staged record of one key. r->image points into *bytes, which is the caller's to free (NULL on failure).
  * Errors: KFIT_E_NOTFOUND, KFIT_E_FORMAT, KFIT_E_VERSION. */
 enum kfit_status kfit_store_staged(struct kfit_store *s, uint64_t env_hard, const union kfit_key *key,
