@@ -33,11 +33,16 @@ void evaluation_identify(const struct tuner *t, const struct kfit_candidate *c, 
     kfit_candidate_digest(c, choice, r->digest);
     kfit_choice_format(c, choice, r->knobs, sizeof r->knobs);
     snprintf(r->name, sizeof r->name, "%s", kfit_candidate_name(c));
-    snprintf(r->proposer, sizeof r->proposer, "kfit");
+    snprintf(r->proposer, sizeof r->proposer, "%s", t->p->proposer ? t->p->proposer : "kfit");
+    snprintf(r->model, sizeof r->model, "%s", t->p->model ? t->p->model : "");
     snprintf(r->operator_name, sizeof r->operator_name, "%s", operator_name);
     snprintf(r->campaign, sizeof r->campaign, "%s", t->p->campaign ? t->p->campaign : "default");
-    snprintf(r->origin, sizeof r->origin, "%s:%s", strcmp(operator_name, "eval") ? "seed" : "person",
-             kfit_candidate_name(c));
+    if (r->model[0])
+        snprintf(r->origin, sizeof r->origin, "llm:%s", r->model);
+    else if (t->p->proposer)
+        snprintf(r->origin, sizeof r->origin, "person:%s", r->proposer);
+    else
+        snprintf(r->origin, sizeof r->origin, "seed:%s", kfit_candidate_name(c));
 }
 
 void evaluation_gate_0(struct kfit_receipt *r, const struct kfit_built *built, bool ok)

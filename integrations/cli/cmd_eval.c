@@ -86,8 +86,19 @@ static void print_receipt(const struct kfit_receipt *r)
            cli_ns(r->evaluate_ns), (unsigned long long)r->seed);
 }
 
+/* A name that goes into receipts and records, and that KFIT_ALLOW can match. */
+static bool is_name(const char *text, size_t max)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] <= ' ' || text[i] == 0x7f || strchr(",*", text[i]))
+            return false;
+    return n && n <= max;
+}
+
 int cli_eval(int argc, char **argv)
 {
+    const char *by = NULL, *model = NULL, *campaign = "eval";
     const char *key_text = NULL, *cache = NULL, *generic = NULL, *device = NULL;
     bool json = false, wait = false, trusted = false;
     uint64_t seed = 0;
@@ -105,6 +116,10 @@ int cli_eval(int argc, char **argv)
          "compile also where nothing keeps the compiler from reading files for the source"},
         {"trace", 't', CLI_EACH, &traces, "TRACE", "take library and threads from this trace or directory"},
         {"seed", 0, CLI_COUNT, &seed, "N", "of the fixed inputs (default: from the OS)"},
+        {"by", 0, CLI_TEXT, &by, "NAME", "who proposes it, for its origin and KFIT_ALLOW (default: you)"},
+        {"model", 0, CLI_TEXT, &model, "NAME",
+         "the language model that wrote it; its origin is then llm:NAME"},
+        {"campaign", 0, CLI_TEXT, &campaign, "NAME", "what it is part of (default: eval)"},
         CLI_OPTION_WAIT(&wait),
         CLI_OPTION_JSON(&json),
         {0},
@@ -124,6 +139,23 @@ int cli_eval(int argc, char **argv)
         return cli_usage_error(argv, "say for which key: --key KEY");
     if (kfit_key_parse(key_text, &key, &err) != KFIT_OK)
         return cli_usage_error(argv, "--key: %s", SAFE(err.text));
+    char proposer[sizeof((struct kfit_receipt *)0)->proposer];
+    snprintf(proposer, sizeof proposer, "%s", cli_user());
+    for (char *p = proposer; !by && *p; p++) /* "uid 7" */
+        *p = *p == ' ' ? '-' : *p;
+    if (!by)
+        by = proposer;
+    const struct {
+        const char *option, *name;
+        size_t max;
+    } names[] = {{"by", by, sizeof proposer - 1},
+                 {"model", model ? model : "none", sizeof((struct kfit_receipt *)0)->model - 1},
+                 {"campaign", campaign, sizeof((struct kfit_receipt *)0)->campaign - 1}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!is_name(names[i].name, names[i].max))
+            return cli_usage_error(argv,
+                                   "--%s: \"%s\" is no name: up to %zu characters without spaces, commas, *",
+                                   names[i].option, cli_str(names[i].name), names[i].max);
 
     int rc = CLI_FAILED;
     char *source = NULL, text[256], dir[4096];
@@ -166,7 +198,9 @@ int cli_eval(int argc, char **argv)
                                                  .judge = judge,
                                                  .env = &env,
                                                  .seed = seed,
-                                                 .campaign = "eval",
+                                                 .campaign = campaign,
+                                                 .proposer = by,
+                                                 .model = model,
                                                  .allow_no_isolation = trusted,
                                                  .stop = stop,
                                                  .log = cli_log},

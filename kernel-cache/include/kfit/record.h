@@ -33,7 +33,7 @@ struct kfit_record {
     double ns_candidate, ns_incumbent, ns_generic; /* medians, as the deciding mode measured them */
     double ratio, lo, hi;                          /* incumbent / candidate, 95 % interval */
     uint8_t source_digest[32]; /* SHA-256 of the candidate's source and knob values: the winner's identity */
-    char origin[KFIT_ORIGIN_MAX]; /* "seed:colblock", "llm:MODEL", "person:NAME" */
+    char origin[KFIT_ORIGIN_MAX]; /* "seed:CANDIDATE", "llm:MODEL", "person:NAME" */
     struct kfit_plan plan;
     const void *image; /* borrowed: from the caller when encoding, from the bytes when decoding */
     uint64_t image_bytes;

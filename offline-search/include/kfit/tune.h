@@ -53,6 +53,9 @@ struct kfit_tune_params {
     uint64_t seed;        /* of the search's own choices; 0: from the OS */
     const char *cc;
     const char *campaign; /* name; NULL: "default" */
+    /* Whose candidates they are: a person's or a program's name, and the language model that wrote them, if
+     * any. NULL: kfit's own. Their origin is "seed:CANDIDATE", "person:PROPOSER" or "llm:MODEL". */
+    const char *proposer, *model;
     bool allow_no_isolation;
     /* Extra candidate sources beside the seeds (NULL-terminated), e.g. from people. */
     const char *const *extra_sources;
