@@ -73,6 +73,16 @@ class Runs(Ab):
         out, _ = self.ab("-n", 1, "--metric", "x=(.*)", *self.sh("echo x=3", "echo x=1.5"))
         self.assertIn("2.000x, range 2.000 to 2.000: 1 pair are too few to conclude", out)
 
+    def test_the_interval_is_not_narrower_than_it_may_be(self):
+        """One odd pair of six or eight is inside it, of nine it is not: order statistics, whatever the bootstrap drew."""
+        count = self.dir / "count"
+        for pairs, lo, verdict in [(6, 0.5, "no gain"), (8, 0.5, "no gain"), (9, 2, "gain")]:
+            count.write_text("")
+            slow_once = f"echo >>{count}; if test $(wc -l <{count}) = 2; then echo x=50; else echo x=200; fi"
+            r = self.result("-n", pairs, "--metric", "x=(.*)", *self.sh(slow_once, "echo x=100"))
+            self.assertEqual((r["ratio"], r["hi"], r["verdict"]), (2, 2, verdict))
+            self.assertTrue(r["lo"] == lo if pairs < 9 else r["lo"] > 1, r)
+
     def test_several_numbers_count_by_their_median(self):
         r = self.result("-n", 1, "--metric", "x=([0-9.]+)", *self.sh("echo x=9; echo x=40; echo x=8", "echo x=3"))
         self.assertEqual(r["metrics"][0]["on"], 9)
@@ -209,6 +219,10 @@ class Runs(Ab):
         out, err = self.ab("-n", 6, "--metric", "x=(.*)", *program)
         self.assertIn("no call was replaced in the first run", err)
         self.assertIn("no prediction: no call was replaced", out)
+        program[-1] = program[-1].replace("echo x=1", "if test $KFIT_MODE = both; then echo x=2; else echo x=1; fi")
+        out, _ = self.ab("-n", 6, "--metric", "x=(.*)", *program)
+        self.assertIn("no gain: 2.000x [2.000, 2.000], but no call was replaced", out)
+        self.assertEqual(self.result("-n", 6, "--metric", "x=(.*)", *program)["verdict"], "no gain")
 
     def test_the_result_cannot_be_written(self):
         _, err = self.ab("-n", 1, "-o", self.dir / "no/such/ab.json", *self.sh("true", "true"), rc=1)

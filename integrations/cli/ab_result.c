@@ -44,7 +44,19 @@ static double spread_of(const double *values, unsigned n)
     return (copy[(3 * n - 1) / 4] - copy[n / 4]) / kfit_median(copy, n);
 }
 
-/* Ratios above 1 are to dispatch's credit. With fewer than six pairs the interval is the whole range. */
+/* The rank whose value, counted from either end, lies beyond the true median in at most 2.5 of 100 cases: each value is
+ * above it with probability 1/2. 0: even the outermost do not. */
+static unsigned outer_rank(unsigned n)
+{
+    double p = pow(0.5, n), tail = 0;
+    unsigned k = 0;
+    while (k < n && (tail += p) <= 0.025)
+        p *= (double)(n - k) / (k + 1), k++;
+    return k;
+}
+
+/* Ratios above 1 are to dispatch's credit. The bootstrap's interval is too narrow where pairs are few: the order
+ * statistics', which holds for any distribution, widens it. With fewer than six pairs it is the whole range. */
 static struct kfit_interval interval(const double *better_high, const double *better_low, unsigned n,
                                      uint64_t seed)
 {
@@ -53,10 +65,9 @@ static struct kfit_interval interval(const double *better_high, const double *be
         ratio[i] = better_high[i] / better_low[i];
     struct kfit_interval r = kfit_median_interval(ratio, n, seed);
     qsort(ratio, n, sizeof *ratio, by_value);
-    if (n < AB_PAIRS_95) {
-        r.lo = ratio[0];
-        r.hi = ratio[n - 1];
-    }
+    unsigned k = outer_rank(n);
+    r.lo = fmin(r.lo, ratio[k ? k - 1 : 0]);
+    r.hi = fmax(r.hi, ratio[k ? n - k : n - 1]);
     return r;
 }
 
@@ -108,9 +119,12 @@ static void predict(const struct ab *ab, struct cli_traces *ts, struct finding *
         f->predicted = f->off / (f->off - f->saved_s);
 }
 
-static const char *verdict(const struct ab *ab, const struct kfit_interval *r)
+static const char *verdict(const struct ab *ab, const struct finding *f, const struct kfit_interval *r)
 {
-    return ab->pairs < AB_PAIRS_95 ? "too few pairs" : r->lo > 1 ? "gain" : r->hi < 1 ? "slower" : "no gain";
+    return ab->pairs < AB_PAIRS_95 ? "too few pairs"
+           : r->hi < 1             ? "slower"
+           : r->lo > 1 && f->hits  ? "gain" /* what was not replaced was not sped up by us */
+                                   : "no gain";
 }
 
 static const char *const same_names[] = {"same", "varies", "differs"};
@@ -120,9 +134,9 @@ static cJSON *number_or_null(cJSON *o, const char *name, double value)
     return value > 0 ? cJSON_AddNumberToObject(o, name, value) : cJSON_AddNullToObject(o, name);
 }
 
-static void ratio_json(cJSON *o, const struct ab *ab, const struct kfit_interval *r)
+static void ratio_json(cJSON *o, const struct ab *ab, const struct finding *f, const struct kfit_interval *r)
 {
-    cJSON_AddStringToObject(o, "verdict", verdict(ab, r));
+    cJSON_AddStringToObject(o, "verdict", verdict(ab, f, r));
     cJSON_AddNumberToObject(o, "ratio", r->mid);
     cJSON_AddNumberToObject(o, "lo", r->lo);
     cJSON_AddNumberToObject(o, "hi", r->hi);
@@ -140,7 +154,7 @@ static cJSON *to_json(const struct ab *ab, const struct finding *f)
     cJSON_AddStringToObject(o, "mode", mode);
     cJSON_AddNumberToObject(o, "pairs", ab->pairs);
     cJSON_AddBoolToObject(o, "complete", ab->pairs == ab->want_pairs);
-    ratio_json(o, ab, &f->ratio);
+    ratio_json(o, ab, f, &f->ratio);
     number_or_null(o, "off_s", f->off);
     number_or_null(o, "on_s", f->on);
     number_or_null(o, "predicted", f->predicted);
@@ -154,7 +168,7 @@ static cJSON *to_json(const struct ab *ab, const struct finding *f)
             cJSON_AddStringToObject(m, "better", ab->metrics.lower ? "lower" : "higher");
             cJSON_AddNumberToObject(m, "off", f->metric[i].number[AB_WITHOUT]);
             cJSON_AddNumberToObject(m, "on", f->metric[i].number[AB_WITH]);
-            ratio_json(m, ab, &f->metric[i].ratio);
+            ratio_json(m, ab, f, &f->metric[i].ratio);
             cJSON_AddItemToArray(all, m);
         }
     }
@@ -188,6 +202,10 @@ static void sentence(const struct ab *ab, const struct finding *f)
     if (ab->pairs < AB_PAIRS_95)
         printf("%.3fx, range %.3f to %.3f: %u pair%s are too few to conclude (%d make a 95 %% interval)\n",
                r->mid, r->lo, r->hi, ab->pairs, ab->pairs == 1 ? "" : "s", AB_PAIRS_95);
+    else if (r->lo > 1 && !f->hits)
+        printf(
+            "no gain: %.3fx [%.3f, %.3f], but no call was replaced: what differs is not the kernels' doing\n",
+            r->mid, r->lo, r->hi);
     else if (r->lo > 1)
         printf("gain: %.3fx [%.3f, %.3f] end to end, measured\n", r->mid, r->lo, r->hi);
     else if (r->hi < 1)
@@ -219,7 +237,7 @@ static void to_text(const struct ab *ab, const struct finding *f)
     }
     for (size_t i = 1; i < ab->metrics.count; i++)
         printf("  %.3fx [%.3f, %.3f] %-8s %.5g without, %.5g with: %s\n", f->metric[i].ratio.mid,
-               f->metric[i].ratio.lo, f->metric[i].ratio.hi, verdict(ab, &f->metric[i].ratio),
+               f->metric[i].ratio.lo, f->metric[i].ratio.hi, verdict(ab, f, &f->metric[i].ratio),
                f->metric[i].number[0], f->metric[i].number[1], cli_str(ab->metrics.item[i].text));
     printf("  %u pairs of %s in random order, seed %llu; the middle half of the values without dispatch "
            "spreads over "

@@ -112,7 +112,7 @@ static bool collect(struct ab *ab, enum ab_side side, bool first)
             unlink(ts.item[i].path);
     if (ok && first && !ab->aa)
         ok = ab_dispatched(ab, &ts);
-    if (side == AB_WITHOUT) {
+    if (side == AB_WITHOUT || ab->stopped) { /* stopped: what is half done predicts nothing */
         cli_traces_free(&ts);
     } else {
         cli_traces_free(&ab->traces);
