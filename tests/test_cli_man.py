@@ -119,8 +119,9 @@ class Variables(Case):
         table, read = self.table(), {}
         for layer in LAYERS:
             for path in (SOURCE / layer).rglob("*.c"):
-                for name in re.findall(r'(?:getenv|\bvariable)\("([A-Z_]+)"', path.read_text()):
-                    read.setdefault(name, []).append(str(path.relative_to(SOURCE)))
+                text = path.read_text()  # ours whatever they are read with, the others where they are asked for
+                for name in re.findall(r'\b[a-z_]+\("(KFIT_[A-Z_]+)"|getenv\("([A-Z_]+)"', text):
+                    read.setdefault("".join(name), []).append(str(path.relative_to(SOURCE)))
         self.assertIn("KFIT_MODE", read)
         for name, where in read.items():
             self.assertIn(name, table, f"{where} reads it; it belongs into integrations/cli/variables.c")

@@ -1,0 +1,339 @@
+"""What integrations/operations/ tells operators, done. Arguments: see cli_helpers.py."""
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import unittest
+
+from cli_helpers import KFIT, SANITIZER, Case, Staged, key, main
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+OPERATIONS = SOURCE / "integrations/operations"
+SHIM = (pathlib.Path(KFIT).parent / "../preload/libkfit_preload.so").resolve()
+PYTHON = "/usr/bin/python3"
+NO_COMMANDS = ["kfit generation signature 1"]  # what a signature begins with
+RUNBOOK = (OPERATIONS / "runbook.md").read_text()
+
+# What runs under the shim: products with a key that has a kernel, and with one that nearly has.
+SERVER = f"""#!{PYTHON}
+import sys
+import numpy
+pairs = [(numpy.ones((4, 64), "f"), numpy.ones((64, n), "f")) for n in (64, 96)]
+def serve():
+    for x, w in pairs:
+        for _ in range(10):
+            x @ w
+if len(sys.argv) > 1:
+    for _ in range(int(sys.argv[1])):
+        serve()
+else:
+    serve()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        serve()
+        print("served", flush=True)
+"""
+
+
+def sections():
+    """(heading, [(language, text)...]) of the runbook, in its order."""
+    for part in re.split(r"(?m)^## ", RUNBOOK)[1:]:
+        heading, _, body = part.partition("\n")
+        yield heading, re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", body)
+
+
+class Documents(Case):
+    def setUp(self):
+        super().setUp()
+        self.tables = json.loads(self.kfit("--describe")[0])
+        self.groups = {c["name"] for c in self.tables["commands"] if c["group"]}
+        self.leaves = {c["name"] for c in self.tables["commands"] if not c["group"]}
+        self.options = {}
+
+    def options_of(self, command):
+        if command not in self.options:
+            usage = json.loads(self.kfit(*command.split(), "--describe")[0])
+            self.options[command] = {"--" + o["name"] for o in usage["options"]} | \
+                {"-" + o["letter"] for o in usage["options"] if o["letter"]} | {"--help", "--usage"}
+        return self.options[command]
+
+    def check(self, line, where):
+        """A command line that begins with kfit: the command is there, and so are its options."""
+        try:
+            words = shlex.split(line, comments=True)[1:]
+        except ValueError:  # a quotation mark of the prose around it
+            words = line.split()[1:]
+        if not words or not re.fullmatch(r"[a-z]+", words[0]) or line in NO_COMMANDS:
+            return False
+        command = words[0]
+        if command in self.groups:
+            if len(words) < 2 or not re.fullmatch(r"[a-z]+", words[1]):
+                return True
+            command = " ".join(words[:2])
+        self.assertIn(command, self.leaves | self.groups, f"{where}: {line}")
+        for w in words:
+            if w in ["--", "|", ">", "&&", ";"] or w.endswith(";"):
+                break
+            if re.match(r"--?[a-z]", w):
+                self.assertIn(w.split("=")[0], self.options_of(command), f"{where}: {line}")
+        return True
+
+    def test_commands_in_the_documents_exist(self):
+        seen = 0
+        for path in SOURCE.rglob("*.md"):
+            if any(p.startswith("build") for p in path.relative_to(SOURCE).parts):
+                continue
+            text = path.read_text()
+            spans = re.findall(r"(?<!`)`(kfit [^`]+)`", re.sub(r"\n *", " ", text)) + re.findall(r"(?m)^ *(?:[A-Z_]+=\S+ )*(kfit .*)$", text)
+            for span in spans:
+                for line in re.split(r"&& |; ", span):
+                    seen += line.startswith("kfit ") and self.check(line, path.relative_to(SOURCE))
+        self.assertGreater(seen, 60)
+
+    def test_commands_in_the_examples_exist(self):
+        seen = 0
+        for path in OPERATIONS.iterdir():
+            if path.suffix == ".md":
+                continue
+            text = re.sub(r'"?, "', " ", path.read_text()).replace('["kfit', "kfit")  # ["kfit", "status"]
+            for line in re.findall(r"(?:^|[ /])(kfit (?:run|cache|metrics|status|off)\b[^\"\]`\n]*)", text):
+                seen += self.check(line, path.name)
+        self.assertGreater(seen, 3)
+
+    def test_variables_are_those_of_the_table(self):
+        table = {v["name"] for v in self.tables["variables"]}
+        for path in OPERATIONS.iterdir():
+            for name in re.findall(r"\bKFIT_[A-Z_]*[A-Z]\b", path.read_text()):
+                self.assertIn(name, table, path.name)
+
+    def test_every_reason_is_explained(self):
+        header = (SOURCE / "runtime/include/kfit/reason.h").read_text()
+        reasons = set(re.findall(r'^    X\([A-Z_]+, "(\w+)"', header, re.M)) - {"none"}
+        rows = re.findall(r"(?m)^\| (`[\w`, ]+`) \|", RUNBOOK)
+        self.assertEqual({r for row in rows for r in re.findall(r"`(\w+)`", row)}, reasons)
+
+    def test_links_lead_somewhere(self):
+        for path in SOURCE.rglob("*.md"):
+            if any(p.startswith("build") for p in path.relative_to(SOURCE).parts):
+                continue
+            for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+                self.assertTrue((path.parent / link).exists(), f"{path}: {link}")
+
+    def test_what_is_not_run_has_no_command_of_ours(self):
+        for heading, blocks in sections():
+            for language, text in blocks:
+                self.assertIn(language, ["sh", "console"], heading)
+                if language == "console":
+                    self.assertNotRegex(text, r"(?m)^\s*kfit ", heading)
+
+
+class Served(Staged):
+    """Two generations, and a server with the shim and the real library."""
+
+    def setUp(self):
+        if SANITIZER != "none":
+            self.skipTest("a shim with a sanitizer cannot be preloaded")
+        if not os.access(PYTHON, os.X_OK) or subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True).returncode:
+            self.skipTest(f"{PYTHON} has no numpy")
+        super().setUp()
+        self.c("approve", key(64))
+        self.c("approve", "--all")
+        self.server = self.dir / "server"
+        self.server.write_text(SERVER)
+        self.server.chmod(0o755)
+        self.env.update(OPENBLAS_NUM_THREADS="1", KFIT_CACHE=self.cache, SERVER=str(self.server), KEY=key(64), NEAR_KEY=key(96),
+                        TRACES=str(self.dir / "runtime/kfit"), PATH=f"{pathlib.Path(KFIT).parent}:{os.environ['PATH']}")
+
+    def serve(self, **env):
+        p = subprocess.Popen([self.server], env={**self.env, **env}, cwd=self.dir, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(p.communicate)
+        self.assertEqual(p.stdout.readline(), "ready\n")
+        return p
+
+    def more(self, p):
+        p.stdin.write("\n")
+        p.stdin.flush()
+        self.assertEqual(p.stdout.readline(), "served\n")
+
+    def process(self, p, *where):
+        (row,) = [r for r in json.loads(self.kfit("status", "--json", *where)[0])["processes"] if r["pid"] == p.pid]
+        return row
+
+
+class Runbook(Served):
+    """A test for each section that has commands; what they should bring about is in after_SECTION."""
+
+    def setUp(self):
+        super().setUp()
+        self.p = self.serve(LD_PRELOAD=str(SHIM), KFIT_MODE="both", KFIT_LABEL="web")
+        self.assertEqual(self.process(self.p)["hits"], 10)
+
+    def run_section(self, heading, blocks):
+        before = getattr(self, "before_" + slug(heading), lambda: None)
+        after = getattr(self, "after_" + slug(heading))
+        before()
+        out = ""
+        for script in blocks:
+            p = subprocess.run(["sh", "-eu", "-c", script], env=self.env, cwd=self.dir, capture_output=True, text=True, timeout=100,
+                               stdin=subprocess.DEVNULL)
+            self.assertEqual(p.returncode, self.status(heading), f"{heading}: {script}\n{p.stdout}\n{p.stderr}")
+            out += p.stdout + p.stderr
+        after(out)
+
+    @staticmethod
+    def status(heading):
+        return 1 if heading == "The cache is damaged" else 0
+
+    def hits_grow(self):
+        before = self.process(self.p)["hits"]
+        self.more(self.p)
+        return self.process(self.p)["hits"] - before
+
+    def after_turn_it_off_now(self, out):
+        self.assertRegex(out, rf"(?m)^{self.p.pid} ")
+        self.assertIn("latency up since 14:00", out)
+        self.assertEqual(self.hits_grow(), 0)
+        self.assertTrue((self.dir / "cache/off").exists())
+
+    def before_turn_it_on_again(self):
+        self.kfit("off")
+        self.assertEqual(self.hits_grow(), 0)
+
+    def after_turn_it_on_again(self, out):
+        self.assertEqual(self.hits_grow(), 10)
+        self.assertFalse((self.dir / "cache/off").exists())
+
+    def after_roll_back(self, out):
+        self.assertEqual(self.generation(), "1")
+        self.assertIn("generation 1 is current (was 2)", out)
+        self.assertEqual(self.process(self.p)["generation"], 2)  # until it is restarted
+        again = self.serve(LD_PRELOAD=str(SHIM), KFIT_MODE="both")
+        self.assertEqual(self.process(again)["generation"], 1)
+
+    def after_no_gain_why(self, out):
+        self.assertIn(f"{self.p.pid}", out)
+        self.assertRegex(out, r"\d+ % was replaced")
+        self.assertIn("no_record", out)
+        self.assertIn(key(64), out)
+        self.assertIn("KFIT_CACHE", out)
+
+    def after_near_misses(self, out):
+        self.assertRegex(out, r"only in n|differs.*\bn\b")
+        (row,) = json.loads(self.kfit("trace", "ls", "--json", "traces")[0])
+        self.assertEqual(row["calls"], 60)
+
+    def after_after_an_upgrade(self, out):
+        self.assertIn(key(64), out)
+
+    def after_the_disk_is_full(self, out):
+        self.assertIn("MiB free", out)
+        self.assertEqual({k["key"] for k in json.loads((self.dir / "all.json").read_text())["keys"]}, {key(64), key(96)})
+
+    def before_a_killed_kfit_run(self):
+        run = subprocess.Popen([KFIT, "run", "--", self.server], env=self.env, cwd=self.dir, text=True, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
+        self.assertEqual(run.stdout.readline(), "ready\n")
+        run.kill()
+        run.communicate(timeout=60)
+
+    def after_a_killed_kfit_run(self, out):
+        self.assertRegex(out, r"(?m)^(warn|ok  ) left .*/runtime/kfit/run-")
+
+    def before_the_cache_is_damaged(self):
+        path = self.dir / "cache/generations/1.mdb"
+        path.chmod(0o644)
+        path.write_bytes(path.read_bytes()[:-1])
+
+    def after_the_cache_is_damaged(self, out):
+        self.assertIn("generation 1: ", out)
+
+    def after_several_ranks(self, out):
+        self.assertIn(key(64), out)
+
+
+def slug(heading):
+    return re.sub(r"\W+", "_", heading.lower()).strip("_")
+
+
+def section_test(heading, scripts):
+    return lambda self: self.run_section(heading, scripts)
+
+
+for heading_, blocks_ in sections():
+    scripts_ = [text for language, text in blocks_ if language == "sh"]
+    if scripts_:
+        setattr(Runbook, "test_" + slug(heading_), section_test(heading_, scripts_))
+
+
+class Pod(Served):
+    """The pod's init container and its server, with the pod's directories in the case's."""
+
+    def pod(self):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no python3-yaml here")
+        return yaml.safe_load((OPERATIONS / "pod.yaml").read_text())
+
+    def here(self, text):
+        for there, d in [("/usr/lib/kfit", "image/lib"), ("/usr/share/server-kernels", "image"), ("/run/kfit", "run"), ("/kfit", "volume")]:
+            text = re.sub(r"(?<![\w/.])" + there + r"(?=[/ \n]|$)", str(self.dir / d), text)
+        return text
+
+    def test_mounts_and_volumes_fit(self):
+        spec = self.pod()["spec"]
+        volumes = {v["name"] for v in spec["volumes"]}
+        used = set()
+        for c in spec["initContainers"] + spec["containers"]:
+            mounts = [m["mountPath"] for m in c["volumeMounts"]]
+            used |= {m["name"] for m in c["volumeMounts"]}
+            self.assertLessEqual(used, volumes)
+            for v in c.get("env", []):
+                if v.get("value", "").startswith("/"):
+                    self.assertTrue(any(v["value"].startswith(m + "/") for m in mounts), v)
+        self.assertEqual(used, volumes)
+
+    def test_the_init_container_and_the_server_run(self):
+        spec = self.pod()["spec"]
+        (self.dir / "image").mkdir()
+        (self.dir / "volume").mkdir()
+        (self.dir / "run").mkdir(mode=0o777)
+        (self.dir / "image/lib").mkdir()
+        shutil.copy(SHIM, self.dir / "image/lib")
+        self.c("cache export", "--output", self.dir / "image/generation.kfit")
+        shutil.rmtree(self.cache)
+        (init,) = spec["initContainers"]
+        p = subprocess.run([*init["command"], *map(self.here, init["args"])], env=self.env, capture_output=True, text=True, timeout=100)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        server = {c["name"]: c for c in spec["containers"]}["server"]
+        env = {v["name"]: self.here(v.get("value", "pod-1")) for v in server["env"]}
+        self.env.pop("KFIT_CACHE")
+        row = self.process(self.serve(**env), self.dir / "run/traces")
+        self.assertEqual((row["hits"], row["generation"], row["label"]), (10, 2, "pod-1"))
+
+
+class Units(Case):
+    def test_systemd_accepts_the_units(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("no systemd-analyze here")
+        units = sorted(p for p in OPERATIONS.iterdir() if p.suffix in [".service", ".timer", ".conf"])
+        self.assertGreater(len(units), 1)
+        for path in units:
+            text = path.read_text().replace("/usr/bin/kfit", KFIT).replace("/usr/bin/server", "/bin/true")
+            if path.suffix == ".conf":  # a drop-in of a unit that is there
+                text = "[Service]\nExecStart=/bin/true\n" + text
+            copy = self.dir / path.with_suffix(".service" if path.suffix == ".conf" else path.suffix).name
+            copy.write_text(text)
+        for path in units:
+            copy = self.dir / path.with_suffix(".service" if path.suffix == ".conf" else path.suffix).name
+            p = subprocess.run(["systemd-analyze", "--man=no", "verify", copy], env={**self.env, "SYSTEMD_UNIT_PATH": f"{self.dir}:"},
+                               capture_output=True, text=True)
+            said = [line for line in p.stderr.splitlines() if str(self.dir) in line or copy.name in line]
+            self.assertEqual((p.returncode, said), (0, []), p.stderr)
+
+
+if __name__ == "__main__":
+    main()
