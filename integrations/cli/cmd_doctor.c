@@ -276,31 +276,33 @@ static enum level shim(const struct doctor *d, struct line *l)
     return FINE;
 }
 
+/* What was found, or why it was not, and what to do. */
+static enum level found(struct line *l, bool is, const char *what, const char *why_not, enum level level,
+                        const char *advice)
+{
+    doctor_say(l, "%s", is ? what : why_not);
+    return is ? FINE : doctor_bad(l, level, "%s", advice);
+}
+
 static enum level runner(const struct doctor *d, struct line *l)
 {
     char path[PATH_MAX];
     (void)d;
-    if (!cli_find_runner(path, sizeof path)) {
-        doctor_say(l, "kfit-runner not found");
-        return doctor_bad(l, FAIL, "build or install kfit completely; needed by tune and eval");
-    }
-    doctor_say(l, "%s", path);
-    return FINE;
+    return found(l, cli_find_runner(path, sizeof path), path, "kfit-runner not found", FAIL,
+                 "build or install kfit completely; needed by tune and eval");
 }
 
 /* ---- what only --device=cuda needs: a machine without it is no broken one ---- */
+
+static const char cuda_only[] = "needed for --device=cuda only";
 
 static enum level nvrtc(const struct doctor *d, struct line *l)
 {
     char version[64];
     struct kfit_error err = {0};
     (void)d;
-    if (kfit_nvrtc_version(version, sizeof version, &err) != KFIT_OK) {
-        doctor_say(l, "%s", err.text);
-        return doctor_bad(l, WARN, "needed for --device=cuda only");
-    }
-    doctor_say(l, "%s", version);
-    return FINE;
+    return found(l, kfit_nvrtc_version(version, sizeof version, &err) == KFIT_OK, version, err.text, WARN,
+                 cuda_only);
 }
 
 static enum level cublas(const struct doctor *d, struct line *l)
@@ -308,24 +310,15 @@ static enum level cublas(const struct doctor *d, struct line *l)
     struct kfit_generic g;
     struct kfit_error err = {0};
     (void)d;
-    if (cli_generic_cublas(NULL, &g, &err) != KFIT_OK) {
-        doctor_say(l, "%s", err.text);
-        return doctor_bad(l, WARN, "needed for --device=cuda only");
-    }
-    doctor_say(l, "%s", g.path);
-    return FINE;
+    return found(l, cli_generic_cublas(NULL, &g, &err) == KFIT_OK, g.path, err.text, WARN, cuda_only);
 }
 
 static enum level runner_cuda(const struct doctor *d, struct line *l)
 {
     char path[PATH_MAX];
     (void)d;
-    if (!cli_find_runner_cuda(path, sizeof path)) {
-        doctor_say(l, "kfit-runner-cuda not found");
-        return doctor_bad(l, WARN, "build or install kfit completely; needed for --device=cuda only");
-    }
-    doctor_say(l, "%s", path);
-    return FINE;
+    return found(l, cli_find_runner_cuda(path, sizeof path), path, "kfit-runner-cuda not found", WARN,
+                 "build or install kfit completely; needed for --device=cuda only");
 }
 
 /* Asked of the runner, as tune does: what is said here is what it will say. */
@@ -341,7 +334,7 @@ static enum level gpu(const struct doctor *d, struct line *l)
         kfit_judge_cuda_env(cli_find_runner_cuda(path, sizeof path) ? path : NULL, &none, &env, &info, &err);
     if (s != KFIT_OK) {
         doctor_say(l, "not here: %s", err.text[0] ? err.text : kfit_status_str(s));
-        return doctor_bad(l, WARN, "needed for --device=cuda only");
+        return doctor_bad(l, WARN, cuda_only);
     }
     kfit_env_get(env.soft, "driver", driver, sizeof driver);
     doctor_say(l, "%s, %s, %u multiprocessors, L2 %llu MiB, memory %llu MiB, driver for %s", info.model,
