@@ -15,6 +15,8 @@ import re
 import subprocess
 import sys
 
+from cases import case, end
+
 LAYERS = ["runtime", "kernel-cache", "dispatcher", "offline-search"]
 MAY_SEE = {
     "runtime": [],
@@ -29,15 +31,6 @@ root, cc = sys.argv[1], sys.argv[2].split()
 cxx = sys.argv[3].split() if len(sys.argv) > 3 else None
 headers = {layer: sorted(os.path.basename(h) for h in glob.glob(f"{root}/{layer}/include/kfit/*.h")) for layer in LAYERS}
 owner = {h: layer for layer, hs in headers.items() for h in hs}
-failures = 0
-
-
-def case(name, ok, why=""):
-    global failures
-    failures += not ok
-    if not ok and why:
-        print(f"  {why}")
-    print(f"{'ok' if ok else 'not ok'} {name}")
 
 
 def compiles(command, text, layer, suffix):
@@ -84,4 +77,4 @@ for layer in LAYERS:
             ok, message = compiles(cxx, f"#include <kfit/{header}>\n", layer, "c++")
             case(f"{name}_alone_in_cxx", ok, message)
 
-sys.exit(1 if failures else 0)
+end()

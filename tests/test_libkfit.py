@@ -13,16 +13,9 @@ import subprocess
 import sys
 import tempfile
 
+from cases import case, end
+
 build, source, example, *cc = sys.argv[1:]
-failures = 0
-
-
-def case(name, ok, why=""):
-    global failures
-    failures += not ok
-    if not ok and why:
-        print(f"  {why}")
-    print(f"{'ok' if ok else 'not ok'} {name}")
 
 
 def run(argv, **env):
@@ -51,7 +44,7 @@ with tempfile.TemporaryDirectory() as root:
     serves("built", [example], root + "/t1")
     if option.get("b_sanitize", "none") != "none":
         print("skipped: the installed library, which a program without the sanitizer cannot load")
-        sys.exit(1 if failures else 0)
+        end()
     done = subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", root + "/stage"],
                           capture_output=True, text=True)
     case("installs", done.returncode == 0, done.stdout + done.stderr)
@@ -66,4 +59,4 @@ with tempfile.TemporaryDirectory() as root:
     case("links_by_a_plain_compiler_call", status == 0, said)
     if status == 0:
         serves("installed", [program], root + "/t2", LD_LIBRARY_PATH=libdir)
-sys.exit(1 if failures else 0)
+end()
