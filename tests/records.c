@@ -60,6 +60,28 @@ void records_fill(struct kfit_record *r, unsigned i, uint8_t *image)
     r->image_bytes = RECORDS_IMAGE_BYTES;
 }
 
+struct kfit_record records_winner(const struct kfit_env *env, const void *image, uint64_t bytes)
+{
+    return (struct kfit_record){
+        .kind = KFIT_RECORD_WINNER,
+        .op_version = 1,
+        .env_hard = env->hard_hash,
+        .env_soft = env->soft_hash,
+        .made_unix_s = 1700000000,
+        .ns_candidate = 10,
+        .ns_incumbent = 20,
+        .ns_generic = 20,
+        .ratio = 2,
+        .lo = 1.9,
+        .hi = 2.1,
+        .origin = "person:test",
+        .image = image,
+        .image_bytes = bytes,
+        .plan = {.launch_count = 1,
+                 .launches = {
+                     {.entry = "kfit_main", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}}}}};
+}
+
 struct kfit_record *records_make(unsigned n)
 {
     struct kfit_record *r = calloc(n, sizeof *r);

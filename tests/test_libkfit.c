@@ -10,6 +10,7 @@
 
 #include "kfit/generation.h"
 #include "kfit/op.h"
+#include "records.h"
 #include "kfit/trace.h"
 
 static char cache[160], traces[160], message[512];
@@ -37,23 +38,7 @@ static void publish(int threads)
     const void *args[3];
     uint64_t number;
     kfit_env_host(&env, threads, NULL, NULL);
-    struct kfit_record r = {
-        .kind = KFIT_RECORD_WINNER,
-        .op_version = 1,
-        .env_hard = env.hard_hash,
-        .env_soft = env.soft_hash,
-        .ns_candidate = 1,
-        .ns_incumbent = 2,
-        .ns_generic = 2,
-        .ratio = 2,
-        .lo = 1.9,
-        .hi = 2.1,
-        .origin = "person:test",
-        .image = code,
-        .image_bytes = sizeof code,
-        .plan = {.launch_count = 1,
-                 .launches = {
-                     {.entry = "kfit_test", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}}}}};
+    struct kfit_record r = records_winner(&env, code, sizeof code);
     CHECK(kfit_gemm_key_fill(&call, &r.key, args));
     struct kfit_publish_params p = {.dir = cache, .records = &r, .count = 1, .envs = &env, .env_count = 1};
     snprintf(cache, sizeof cache, "%s/cache", kfit_test_dir());

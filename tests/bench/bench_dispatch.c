@@ -17,6 +17,7 @@
 #include "kfit/dispatch.h"
 #include "kfit/gemm_key.h"
 #include "kfit/generation.h"
+#include "records.h"
 
 enum { KEYS = 10000, IMAGE_BYTES = 1500, ROUNDS = 15, CALLS = 200000, SIDE = 22 };
 
@@ -150,24 +151,7 @@ static void publish(const char *dir)
         unsigned char *image = images + (size_t)i * IMAGE_BYTES;
         memset(image, 0xc3, IMAGE_BYTES); /* ret */
         memcpy(image + 8, &i, sizeof i);
-        r[i] = (struct kfit_record){
-            .kind = KFIT_RECORD_WINNER,
-            .op_version = 1,
-            .env_hard = env.hard_hash,
-            .env_soft = env.soft_hash,
-            .ns_candidate = 1,
-            .ns_incumbent = 2,
-            .ns_generic = 2,
-            .ratio = 2,
-            .lo = 2,
-            .hi = 2,
-            .origin = "seed:bench",
-            .image = image,
-            .image_bytes = IMAGE_BYTES,
-            .plan = {
-                .launch_count = 1,
-                .launches = {
-                    {.entry = "kfit_bench", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}}}}};
+        r[i] = records_winner(&env, image, IMAGE_BYTES);
         fill(&shapes[i], &r[i].key);
     }
     struct kfit_publish_params p = {.dir = dir, .records = r, .count = KEYS, .envs = &env, .env_count = 1};
