@@ -80,6 +80,19 @@ class Doctor(Case):
         for n in names:
             self.assertIn(f"{self.cache}/{n} (4 bytes)", found["text"])
 
+    def test_doctor_looks_at_what_the_host_remembers(self):
+        state = self.dir / "state"
+        self.env["KFIT_STATE"] = str(state)
+        self.assertEqual(self.check("state")["level"], "ok")  # made when it is needed
+        state.mkdir()
+        state.chmod(0o777)
+        out, _ = self.c("doctor", "state", rc=1)
+        self.assertRegex(out, r"(?m)^fail state .*state\b")
+        self.assertIn("chmod go-w", out)
+        del self.env["KFIT_STATE"], self.env["HOME"]
+        self.env.pop("XDG_STATE_HOME", None)
+        self.assertIn("set KFIT_STATE", self.check("state")["advice"])
+
 
 if __name__ == "__main__":
     main()

@@ -73,13 +73,15 @@ class Pages(Case):
             for ref in refs:
                 self.assertTrue((PAGES / (ref + ".1")).exists(), f"{path.name}: {ref}")
 
-    def test_examples_use_commands_and_options_that_exist(self):
+    def test_every_command_has_examples_and_they_use_what_exists(self):
         known = {c: self.options(c) for c, _ in self.commands()}
-        seen = 0
+        for c, options in known.items():
+            self.assertEqual('"EXAMPLES"' in self.page(c), options is not None, f"{c}: its examples belong into man/sections.py")
         for path in PAGES.iterdir():
             if '"EXAMPLES"' not in path.read_text():
                 continue
             for line in section(path.read_text(), "EXAMPLES"):
+                line = re.sub(r"^([A-Z_]+=\S+ )+", "", line)
                 if not line.startswith("kfit "):
                     continue
                 words = shlex.split(line)
@@ -90,8 +92,6 @@ class Pages(Case):
                 for w in words:
                     if w.startswith("--"):
                         self.assertIn(w.split("=")[0], {name for _, name, _ in known[command]}, line)
-                seen += 1
-        self.assertGreater(seen, 20)
 
     def test_the_pages_are_well_formed(self):
         """And say nothing in roff that a reader would see."""

@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
-import unittest
+import sys
 
 from cli_helpers import KFIT, SANITIZER, Case, Staged, key, main
 
@@ -14,7 +14,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 OPERATIONS = SOURCE / "integrations/operations"
 SHIM = (pathlib.Path(KFIT).parent / "../preload/libkfit_preload.so").resolve()
 PYTHON = "/usr/bin/python3"
-NO_COMMANDS = ["kfit generation signature 1"]  # what a signature begins with
+NO_COMMANDS = ["kfit generation signature 1", "kfit generation file 1 M D"]  # what signatures and exports begin with
 RUNBOOK = (OPERATIONS / "runbook.md").read_text()
 
 # What runs under the shim: products with a key that has a kernel, and with one that nearly has.
@@ -87,8 +87,9 @@ class Documents(Case):
             if any(p.startswith("build") for p in path.relative_to(SOURCE).parts):
                 continue
             text = path.read_text()
-            spans = re.findall(r"(?<!`)`(kfit [^`]+)`", re.sub(r"\n *", " ", text)) + re.findall(r"(?m)^ *(?:[A-Z_]+=\S+ )*(kfit .*)$", text)
-            for span in spans:
+            blocks = re.findall(r"(?ms)^```\w*\n(.*?)^```$", text) + re.findall(r"(?m)^ {4,}\S.*$", text)
+            spans = re.findall(r"(?<!`)`(kfit [^`]+)`", re.sub(r"\n *", " ", text))
+            for span in spans + [line for b in blocks for line in re.findall(r"(?m)^ *(?:[A-Z_]+=\S+ )*(kfit .*)$", b)]:
                 for line in re.split(r"&& |; ", span):
                     seen += line.startswith("kfit ") and self.check(line, path.relative_to(SOURCE))
         self.assertGreater(seen, 60)
@@ -136,6 +137,8 @@ class Served(Staged):
     def setUp(self):
         if SANITIZER != "none":
             self.skipTest("a shim with a sanitizer cannot be preloaded")
+        if os.environ.get("KFIT_TEST_ALONE") != "1":
+            self.skipTest("no private PID namespace here: kfit off would reach the machine's other processes")
         if not os.access(PYTHON, os.X_OK) or subprocess.run([PYTHON, "-c", "import numpy"], capture_output=True).returncode:
             self.skipTest(f"{PYTHON} has no numpy")
         super().setUp()
@@ -168,7 +171,7 @@ class Runbook(Served):
 
     def setUp(self):
         super().setUp()
-        self.p = self.serve(LD_PRELOAD=str(SHIM), KFIT_MODE="both", KFIT_LABEL="web")
+        self.p = self.again(KFIT_LABEL="web")
         self.assertEqual(self.process(self.p)["hits"], 10)
 
     def run_section(self, heading, blocks):
@@ -187,6 +190,9 @@ class Runbook(Served):
     def status(heading):
         return 1 if heading == "The cache is damaged" else 0
 
+    def again(self, **env):
+        return self.serve(LD_PRELOAD=str(SHIM), KFIT_MODE="both", **env)
+
     def hits_grow(self):
         before = self.process(self.p)["hits"]
         self.more(self.p)
@@ -196,7 +202,8 @@ class Runbook(Served):
         self.assertRegex(out, rf"(?m)^{self.p.pid} ")
         self.assertIn("latency up since 14:00", out)
         self.assertEqual(self.hits_grow(), 0)
-        self.assertTrue((self.dir / "cache/off").exists())
+        (self.dir / "cache/off").write_text("")  # as touch would leave it
+        self.assertEqual(self.process(self.again())["hits"], 0)
 
     def before_turn_it_on_again(self):
         self.kfit("off")
@@ -207,11 +214,21 @@ class Runbook(Served):
         self.assertFalse((self.dir / "cache/off").exists())
 
     def after_roll_back(self, out):
-        self.assertEqual(self.generation(), "1")
-        self.assertIn("generation 1 is current (was 2)", out)
+        self.assertEqual((self.generation(), set(self.records())), ("1", {key(64)}))
         self.assertEqual(self.process(self.p)["generation"], 2)  # until it is restarted
-        again = self.serve(LD_PRELOAD=str(SHIM), KFIT_MODE="both")
-        self.assertEqual(self.process(again)["generation"], 1)
+        self.assertEqual(self.process(self.again())["generation"], 1)
+
+    def before_a_crash_loop(self):
+        for _ in range(2):
+            self.p.kill()
+            self.p.wait(timeout=60)
+            self.p = self.again(KFIT_LABEL="web")
+        self.assertEqual(self.hits_grow(), 0)
+
+    def after_a_crash_loop(self, out):
+        self.assertIn("held back", out)
+        self.assertRegex(out, r"(?m)^warn state .*generation 2")
+        self.assertEqual(self.process(self.again(KFIT_LABEL="web"))["hits"], 10)
 
     def after_no_gain_why(self, out):
         self.assertIn(f"{self.p.pid}", out)
@@ -226,7 +243,9 @@ class Runbook(Served):
         self.assertEqual(row["calls"], 60)
 
     def after_after_an_upgrade(self, out):
+        self.assertRegex(out, "stale|Fixture 1")
         self.assertIn(key(64), out)
+        self.assertEqual(self.generation(), "2")
 
     def after_the_disk_is_full(self, out):
         self.assertIn("MiB free", out)
@@ -250,8 +269,25 @@ class Runbook(Served):
     def after_the_cache_is_damaged(self, out):
         self.assertIn("generation 1: ", out)
 
+    def before_several_ranks(self):
+        for rank in "01":
+            self.again(KFIT_LABEL="job", RANK=rank, WORLD_SIZE="2", KFIT_GENERATION=str(1 + int(rank)))
+
     def after_several_ranks(self, out):
+        self.assertRegex(out, "MIXED GENERATIONS in job .*rank 0 .* generation 1, rank 1 .* generation 2")
         self.assertIn(key(64), out)
+
+    def after_signing_keys(self, out):
+        trust = str(self.dir / "release.key.pub")
+        self.assertEqual(self.process(self.again(KFIT_TRUST=trust))["hits"], 10)
+        self.assertEqual(self.process(self.again(KFIT_TRUST=trust, KFIT_GENERATION="1"))["hits"], 0)  # not signed
+
+    def after_another_machine(self, out):
+        found = json.loads(self.kfit("review", "--json", "--cache", "elsewhere")[0])["changes"]
+        self.assertEqual({c["key"] for c in found}, {key(64), key(128), key(256)})
+
+    def after_what_to_watch(self, out):
+        self.assertRegex(out, r'(?m)^kfit_hits_total\{.*label="web".*\} 10$')
 
 
 def slug(heading):
@@ -303,16 +339,34 @@ class Pod(Served):
         (self.dir / "run").mkdir(mode=0o777)
         (self.dir / "image/lib").mkdir()
         shutil.copy(SHIM, self.dir / "image/lib")
-        self.c("cache export", "--output", self.dir / "image/generation.kfit")
+        (trust,) = self.kfit("key", "new", "signer")[0].splitlines()
+        self.c("cache sign", "2", "--sign", "signer")
+        self.c("cache export", "current", self.dir / "image/generation.kfit")
         shutil.rmtree(self.cache)
+        del self.env["KFIT_CACHE"]
         (init,) = spec["initContainers"]
-        p = subprocess.run([*init["command"], *map(self.here, init["args"])], env=self.env, capture_output=True, text=True, timeout=100)
+        pod = {c["name"]: {v["name"]: self.here(v.get("value", "pod-1")) for v in c["env"]} for c in [init, *spec["containers"]]}
+
+        def run_init(env):
+            return subprocess.run([*init["command"], *map(self.here, init["args"])], env={**self.env, **env}, capture_output=True, text=True,
+                                  timeout=100)
+
+        p = run_init(pod["kfit-files"])  # with the example's key
+        self.assertNotEqual(p.returncode, 0)
+        self.assertIn("sign", p.stderr)
+        for env in pod.values():
+            if "KFIT_TRUST" in env:
+                env["KFIT_TRUST"] = trust
+        shutil.rmtree(self.dir / "volume/lib")
+        p = run_init(pod["kfit-files"])
         self.assertEqual(p.returncode, 0, p.stderr)
-        server = {c["name"]: c for c in spec["containers"]}["server"]
-        env = {v["name"]: self.here(v.get("value", "pod-1")) for v in server["env"]}
-        self.env.pop("KFIT_CACHE")
-        row = self.process(self.serve(**env), self.dir / "run/traces")
+        server = self.serve(**pod["server"])
+        self.env.update(pod["kfit"])
+        row = self.process(server)
         self.assertEqual((row["hits"], row["generation"], row["label"]), (10, 2, "pod-1"))
+        self.kfit("off")  # as `kubectl exec` would
+        self.more(server)
+        self.assertEqual(self.process(server)["hits"], 10)
 
 
 class Units(Case):
@@ -335,5 +389,13 @@ class Units(Case):
             self.assertEqual((p.returncode, said), (0, []), p.stderr)
 
 
+ALONE = ["unshare", "-rmpf", "--mount-proc", "--kill-child", "sh", "-c", 'mount -t tmpfs -o mode=1777 kfit /dev/shm && exec "$@"', "sh"]
+
 if __name__ == "__main__":
+    # `kfit off`, as an operator types it, reaches every process of the machine: here there are none but our own
+    if "KFIT_TEST_ALONE" not in os.environ:
+        alone = not subprocess.run([*ALONE, "true"], capture_output=True).returncode
+        os.environ["KFIT_TEST_ALONE"] = "1" if alone else "0"
+        if alone:
+            os.execvp(ALONE[0], [*ALONE, sys.executable, *sys.argv])
     main()

@@ -501,6 +501,7 @@ static const struct {
     {"ceilings", ceilings},
     {"left", doctor_runs},
     {"unfinished", doctor_unfinished},
+    {"state", doctor_state},
     {"environ", doctor_environment},
 };
 

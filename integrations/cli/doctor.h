@@ -21,6 +21,7 @@ __attribute__((format(printf, 3, 4))) enum level doctor_bad(struct line *l, enum
 /* doctor_left.c */
 enum level doctor_runs(const struct doctor *d, struct line *l);
 enum level doctor_unfinished(const struct doctor *d, struct line *l);
+enum level doctor_state(const struct doctor *d, struct line *l);
 enum level doctor_environment(const struct doctor *d, struct line *l);
 
 #endif

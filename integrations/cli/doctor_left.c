@@ -11,6 +11,7 @@
 
 #include "cli.h"
 #include "doctor.h"
+#include "kfit/state.h"
 
 enum { UNFINISHED_S = 600 }; /* a writer that lives needs milliseconds */
 
@@ -108,6 +109,50 @@ enum level doctor_unfinished(const struct doctor *d, struct line *l)
     if (count > 3)
         doctor_say(l, " and %zu more", count - 3);
     return doctor_bad(l, WARN, "begun by a kfit that was killed, and never read: rm them");
+}
+
+struct held_back {
+    struct line *l;
+    unsigned count;
+};
+
+static int say_held(void *ctx, const struct kfit_state_held *h)
+{
+    struct held_back *b = ctx;
+    if (b->count++ < 3)
+        doctor_say(b->l, "%sgeneration %llu for %s%s%s%s after %u unclean ends", b->count > 1 ? ", " : "",
+                   (unsigned long long)h->generation, h->program, h->label[0] ? " (" : "", h->label,
+                   h->label[0] ? ")" : "", h->ends);
+    return 0;
+}
+
+/* What this host remembers of crashes keeps kernels from running, and must be readable for the next start. */
+enum level doctor_state(const struct doctor *d, struct line *l)
+{
+    char dir[PATH_MAX];
+    struct held_back b = {l, 0};
+    struct kfit_error err = {0};
+    (void)d;
+    if (!kfit_state_default_dir(dir, sizeof dir, NULL)) {
+        doctor_say(l, "no place for it: neither KFIT_STATE, XDG_STATE_HOME nor HOME is set");
+        return doctor_bad(l, WARN,
+                          "programs that crash under kfit are started with it again; set KFIT_STATE");
+    }
+    if (kfit_state_each(dir, say_held, &b, &err) != KFIT_OK) {
+        doctor_say(l, "%s%s", b.count ? "; " : "", err.text);
+        return doctor_bad(l, FAIL, "it must belong to you and be closed to other writers: chown, chmod go-w");
+    }
+    if (!b.count) {
+        doctor_say(l, "%s, nothing is held back", dir);
+        return FINE;
+    }
+    if (b.count > 3)
+        doctor_say(l, " and %u more", b.count - 3);
+    return doctor_bad(
+        l, WARN,
+        "held back in %.150s: such a program only records; find out why it ended, then `kfit on`, or "
+        "`kfit rollback`",
+        dir);
 }
 
 /* A variable with a slip in its name is not read, and nobody says so. */

@@ -44,6 +44,8 @@ FILES = [
     ("DIR/*.kft", "Traces, one per process, where KFIT_TRACE or `kfit run --trace` says."),
     ("$XDG_RUNTIME_DIR/kfit, /dev/shm/kfit-UID", "Traces when nobody said where, and run-* of each `kfit run` that is at work or was "
                                                  "killed."),
+    ("STATE/held-*, STATE/run-*", "In KFIT_STATE: generations that a program only records with after crashes; programs that run kernels now."),
+    ("STATE/bans", "In KFIT_STATE, written by hand: keys that must not run on this host, one a line, # begins a comment."),
     ("LIBDIR/kfit/libkfit_preload.so", "The shim, which LD_PRELOAD names."),
 ]
 
@@ -110,6 +112,13 @@ EXAMPLES = {
     "status": [("What runs now:", "kfit status --live")],
     "cache ls": [("What servers load:", "kfit cache ls"), ("What was tuned:", "kfit cache ls --staged")],
     "cache show": [("Record and receipt:", f"kfit cache show {KEY}")],
+    "cache export": [("Generation 7, for other machines:", "kfit cache export 7 server-7.kfit")],
+    "cache import": [("To review it here:", "kfit cache import server-7.kfit"),
+                     ("To publish it as it is, if one of these keys signed it:",
+                      "KFIT_TRUST=/etc/kfit/signers kfit cache import --approve --cache /var/lib/kfit/cache server-7.kfit")],
+    "cache sign": [("After looking at it:", "kfit cache sign 7 --sign release.key")],
+    "key new": [("For those who approve:", "kfit key new release.key --name 'release team'")],
+    "key show": [("The line for KFIT_TRUST:", "kfit key show release.key")],
     "cache verify": [("Every generation and the store:", "kfit cache verify")],
     "explain": [("Why a key does or does not run a kernel of ours:", f"kfit explain {KEY}"),
                 ("The same for all keys of a trace:", "kfit explain traces")],
@@ -121,6 +130,7 @@ EXAMPLES = {
     "metrics": [("A page to scrape, whose counters outlive a restart:",
                  "kfit metrics --listen 9464 --state /var/lib/kfit/metrics.json"),
                 ("A file for node_exporter, from a timer:", "kfit metrics --textfile /var/lib/node_exporter/kfit.prom")],
-    "doctor": [("Before tuning, or when something is odd:", "kfit doctor")],
+    "doctor": [("Before tuning, or when something is odd:", "kfit doctor"),
+               ("What killed programs left, and what is held back:", "kfit doctor left unfinished state")],
     "demo": [("In a directory of its own:", "kfit demo --dir demo")],
 }
