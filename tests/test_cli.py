@@ -8,7 +8,8 @@ import subprocess
 from cli_helpers import BF16, FIXTURE, KFIT, Case, key, main
 
 COMMANDS = ["run", "trace ls", "trace merge", "trace export", "tune", "eval", "review", "approve", "rollback", "off", "on",
-            "status", "cache ls", "cache show", "cache verify", "explain", "ab", "report", "metrics", "doctor", "demo"]
+            "status", "cache ls", "cache show", "cache verify", "explain", "ab", "report", "metrics", "top",
+            "doctor", "demo"]
 
 
 class Usage(Case):

@@ -39,6 +39,7 @@ int cli_status(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_report(int argc, char **argv);
 int cli_metrics(int argc, char **argv);
+int cli_top(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_ab(int argc, char **argv);
 int cli_demo(int argc, char **argv);

@@ -21,6 +21,7 @@ static const struct cli_command commands[] = {
     {"ab", cli_ab, NULL, "measure what dispatch brings a program, end to end"},
     {"report", cli_report, NULL, "gain per key and share of time, as text or JSON"},
     {"metrics", cli_metrics, NULL, "counters for Prometheus, as a page or as a file"},
+    {"top", cli_top, NULL, "what live processes call, again and again"},
     {"doctor", cli_doctor, NULL, "what this machine offers, what is missing, what to do"},
     {"demo", cli_demo, NULL, "the whole loop on a real program, in minutes"},
     {0},

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kfit/hash.h"
+#include "key_sums.h"
 #include "totals.h"
 
 static const char other[] = "(other)";
@@ -117,52 +118,6 @@ static struct kfit_metrics_seen *seen_of(struct kfit_metrics *m, uint64_t id,
 
 /* ---- keys one by one ---- */
 
-struct key_table {
-    struct key_sum {
-        const union kfit_key *key;
-        uint64_t hash, calls;
-    } * item;
-    size_t mask, count;
-};
-
-static int by_calls(const void *a, const void *b)
-{
-    const struct key_sum *x = a, *y = b;
-    if (x->calls != y->calls)
-        return x->calls < y->calls ? 1 : -1;
-    return (x->hash > y->hash) - (x->hash < y->hash);
-}
-
-/* Calls of each key over all traces, the most called first. */
-static void rank_keys(struct key_table *table, const struct cli_traces *ts)
-{
-    size_t total = 0, room = 16;
-    for (size_t i = 0; i < ts->count; i++)
-        total += kfit_trace_count(ts->item[i].t);
-    while (room < 2 * total)
-        room *= 2;
-    *table = (struct key_table){cli_alloc(NULL, room * sizeof *table->item), room - 1, 0};
-    memset(table->item, 0, room * sizeof *table->item);
-    for (size_t i = 0; i < ts->count; i++) {
-        for (size_t k = 0; kfit_trace_header(ts->item[i].t)->pid && k < kfit_trace_count(ts->item[i].t);
-             k++) {
-            const struct kfit_trace_slot *s = kfit_trace_at(ts->item[i].t, k);
-            size_t at = s->hash & table->mask;
-            while (table->item[at].key &&
-                   (table->item[at].hash != s->hash || !kfit_key_equal(table->item[at].key, &s->key)))
-                at = (at + 1) & table->mask;
-            struct key_sum *sum = &table->item[at];
-            sum->key = &s->key;
-            sum->hash = s->hash;
-            account(&sum->calls, &(uint64_t){0}, kfit_slot_calls(s));
-        }
-    }
-    for (size_t i = 0; i <= table->mask; i++)
-        if (table->item[i].key)
-            table->item[table->count++] = table->item[i];
-    qsort(table->item, table->count, sizeof *table->item, by_calls);
-}
-
 static size_t key_index(const struct kfit_metrics *m, const union kfit_key *key)
 {
     size_t i = 0;
@@ -188,11 +143,18 @@ static size_t replace(struct kfit_metrics *m, const bool *leads)
 /* Sees to it that the leading keys of these traces have a place. */
 static void choose_keys(struct kfit_metrics *m, const struct cli_traces *ts)
 {
-    struct key_table table;
+    struct cli_key_sums table = {0};
     size_t room = m->keys_wanted * KFIT_METRICS_KEYS_KEPT;
     bool *leads = cli_alloc(NULL, room * sizeof *leads);
     memset(leads, 0, room * sizeof *leads);
-    rank_keys(&table, ts);
+    for (size_t i = 0; i < ts->count; i++) {
+        const struct kfit_trace *t = ts->item[i].t;
+        for (size_t k = 0; kfit_trace_header(t)->pid && k < kfit_trace_count(t); k++) {
+            const struct kfit_trace_slot *s = kfit_trace_at(t, k);
+            cli_key_sums_add(&table, &s->key, s->hash, (double)kfit_slot_calls(s));
+        }
+    }
+    cli_key_sums_sort(&table);
     size_t n = table.count < m->keys_wanted ? table.count : m->keys_wanted;
     for (size_t i = 0; i < n; i++) {
         size_t at = key_index(m, table.item[i].key);
@@ -207,7 +169,7 @@ static void choose_keys(struct kfit_metrics *m, const struct cli_traces *ts)
         }
         leads[at] = true;
     }
-    free(table.item);
+    cli_key_sums_free(&table);
     free(leads);
 }
 

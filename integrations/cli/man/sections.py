@@ -59,6 +59,7 @@ VARIABLES = {
     "status": ["KFIT_TRACE"],
     "report": ["KFIT_TRACE"],
     "metrics": ["KFIT_TRACE"],
+    "top": ["KFIT_TRACE"],
     "off": ["KFIT_TRACE"],
     "on": ["KFIT_TRACE"],
     "trace ls": ["KFIT_TRACE"],
@@ -77,7 +78,8 @@ SEE_ALSO = {
     "status": ["off", "report", "explain"],
     "explain": ["status", "report", "cache show"],
     "report": ["status", "explain", "tune"],
-    "metrics": ["status", "report"],
+    "metrics": ["status", "top", "report"],
+    "top": ["status", "metrics", "explain"],
     "doctor": ["status", "cache verify"],
     "demo": ["run", "tune", "approve", "report"],
 }
@@ -132,5 +134,7 @@ EXAMPLES = {
                 ("A file for node_exporter, from a timer:", "kfit metrics --textfile /var/lib/node_exporter/kfit.prom")],
     "doctor": [("Before tuning, or when something is odd:", "kfit doctor"),
                ("What killed programs left, and what is held back:", "kfit doctor left unfinished state")],
+    "top": [("Every five seconds, on any terminal:", "kfit top --interval 5"), ("One frame, for a ticket:", "kfit top --once")],
+    "doctor": [("Before tuning, or when something is odd:", "kfit doctor")],
     "demo": [("In a directory of its own:", "kfit demo --dir demo")],
 }
