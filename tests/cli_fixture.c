@@ -76,6 +76,12 @@ static void tell(struct kfit_trace_header *h)
     h->generation = g;
     memset(h->generation_digest, (int)g, sizeof h->generation_digest);
     h->state_reason = state;
+    struct kfit_manifest m;
+    const char *cache = getenv("KFIT_CACHE"); /* then it is a generation that is really there */
+    if (cache && kfit_manifest_read(cache, g, &m, NULL) == KFIT_OK) {
+        memcpy(h->generation_digest, m.sha256, sizeof h->generation_digest);
+        snprintf(h->cache, sizeof h->cache, "%.200s", cache);
+    }
     h->loaded = (struct kfit_trace_loaded){h->start_unix_ns, w, stale, n, b, u, 1};
 }
 

@@ -1,6 +1,7 @@
-"""kfit status: which processes run which generation, in what state, why. Arguments: see cli_helpers.py."""
+"""kfit status and kfit explain --pid: which processes run which generation, in what state, why. Arguments: see cli_helpers.py."""
 import json
 import pathlib
+import re
 
 from cli_helpers import Held, key, main
 
@@ -62,6 +63,48 @@ class Status(Held):
         self.kfit("approve", "--all", "--cache", self.cache)
         self.assertEqual(self.status()["current_generation"], 1)
         self.assertIn("generation 1 is current", self.kfit("status", "--cache", self.cache, self.traces)[0])
+
+
+class Explain(Held):
+    """What a live process does with a key: its generation, not the current one; its environment and its bans."""
+
+    def explain(self, *args, rc=0):
+        return json.loads(self.kfit("explain", "--json", *args, rc=rc)[0])
+
+    def setUp(self):
+        super().setUp()
+        self.fixture("stage", self.cache, key(64), 2.5)
+        self.c("approve", "--all")
+
+    def test_by_what_it_has_loaded(self):
+        bans = key(256)
+        p = self.hold((key(64), 9, 4), (key(128), 3, 0), fixture="1,0,1", KFIT_BAN=bans, KFIT_CACHE=self.cache)
+        self.fixture("stage", self.cache, key(128), 2.0)
+        self.c("approve", "--all")  # a later one, that the process does not have
+        hit, near = self.explain("--pid", p.pid, key(64))[0], self.explain("--pid", p.pid, key(128))[0]
+        self.assertEqual((hit["calls"], hit["hits"], hit["misses"], hit["dispatching"]), (9, 4, {"no_record": 5}, True))
+        self.assertIn("runs a kfit kernel, 2.50x", hit["explanation"])
+        self.assertIn("runs the original: no kernel for this key", near["explanation"])
+        self.assertEqual(near["near_misses"], ["differs from a tuned key only in n: 128, tuned 64"])
+        self.assertIn("the key is banned", self.explain("--pid", p.pid, bans)[0]["explanation"])
+        self.assertEqual({k["key"] for k in self.explain("--pid", p.pid)}, {key(64), key(128)})
+        out, _ = self.kfit("explain", "--pid", p.pid, key(64))
+        self.assertRegex(out, rf"(?s)^{re.escape(key(64))}\n    process {p.pid} .*: generation 1; .*\n    runs a kfit kernel.*\n"
+                              r"    called 9 times, 4 by a kfit kernel, 5 no_record\n$")
+        self.assertNotIn("\x1b", out)
+        self.kfit("off", "--cache", self.dir / "other", self.traces)
+        out, _ = self.kfit("explain", "--pid", p.pid, key(64))
+        self.assertIn("    runs the original: kfit is off", out)
+
+    def test_a_process_that_has_loaded_nothing(self):
+        p = self.hold((key(64), 9, 0), fixture="0,14")
+        (k,) = self.explain("--pid", p.pid, key(64))
+        self.assertEqual((k["generation"], k["dispatching"], k["calls"], k["explanation"]), (0, False, 9, ""))
+        self.end(p)
+        _, err = self.kfit("explain", "--pid", p.pid, key(64), rc=1)
+        self.assertIn(f"process {p.pid} has no trace", err)
+        for args in [(), ("--pid", "x"), ("--pid", 1, "nonsense")]:
+            self.kfit("explain", *args, rc=2)
 
 
 if __name__ == "__main__":

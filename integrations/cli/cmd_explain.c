@@ -8,8 +8,6 @@
 #include "kfit/process.h"
 #include "signing.h"
 
-enum { TEXT_BYTES = 4096 };
-
 struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation, const struct kfit_env *env,
                                       const struct cli_policy *policy)
 {
@@ -41,18 +39,38 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
+const char *cli_near_miss(const char *explanation, unsigned i)
+{
+    char one[1024];
+    const char *at = strstr(explanation, "differs from");
+    for (; at && i; i--)
+        at = strstr(at + 1, "differs from");
+    if (!at)
+        return NULL;
+    snprintf(one, sizeof one, "%.*s", (int)strcspn(at, "\n"), at);
+    return cli_str(one);
+}
+
+cJSON *cli_explain_json(const union kfit_key *key, const char *explanation)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "key", cli_key(key));
+    cJSON_AddStringToObject(o, "explanation", explanation);
+    cJSON *list = cJSON_AddArrayToObject(o, "near_misses");
+    for (unsigned i = 0; cli_near_miss(explanation, i); i++)
+        cJSON_AddItemToArray(list, cJSON_CreateString(cli_near_miss(explanation, i)));
+    return o;
+}
+
 static void explain(struct kfit_dispatcher *d, const union kfit_key *key, cJSON *list)
 {
-    char text[TEXT_BYTES];
+    char text[CLI_EXPLAIN_BYTES];
     kfit_dispatcher_explain(d, key, text, sizeof text);
     size_t n = strlen(text);
     while (n && text[n - 1] == '\n')
         text[--n] = '\0';
     if (list) {
-        cJSON *o = cJSON_CreateObject();
-        cJSON_AddStringToObject(o, "key", cli_key(key));
-        cJSON_AddStringToObject(o, "explanation", text);
-        cJSON_AddItemToArray(list, o);
+        cJSON_AddItemToArray(list, cli_explain_json(key, text));
         return;
     }
     bool first = true;
@@ -77,7 +95,7 @@ int cli_explain(int argc, char **argv)
                                 .bans = variable("KFIT_BAN"),
                                 .strict = kfit_switch(variable("KFIT_STRICT")) != 0};
     char state_buf[4096];
-    uint64_t threads = 0;
+    uint64_t threads = 0, pid = 0;
     bool json = false;
     struct cli_list args = {0};
     struct cli_traces ts = {0};
@@ -93,19 +111,28 @@ int cli_explain(int argc, char **argv)
          "BLAS threads of the process (default: those of the system's BLAS)"},
         {"allow", 'a', CLI_TEXT, &policy.allow, "LIST", "origins of kernels that may run ($KFIT_ALLOW)"},
         {"strict", 'S', CLI_FLAG, &policy.strict, NULL, "what would be stale does not run ($KFIT_STRICT)"},
+        {"pid", 'p', CLI_COUNT, &pid, "PID", "what this live process does, by what it has loaded"},
         CLI_OPTION_STATE(&policy.state),
         CLI_OPTION_JSON(&json),
         {0},
     };
     cli_parse(argc, argv,
               &(struct cli_usage){
-                  .args = "KEY|TRACE",
-                  .doc = "Says what would run for a key, or for every key of a trace, on this machine now.",
+                  .args = "[KEY|TRACE]",
+                  .doc = "Says what would run for a key, or for every key of a trace, on this machine now; with --pid, in that process (without a key: for every key it called).",
                   .options = options,
-                  .min = 1,
                   .max = 1},
               &args);
+    if (!args.count && !pid)
+        return cli_usage_error(argv, "expected KEY|TRACE or --pid");
     policy.state = cli_state_dir(policy.state, state_buf, sizeof state_buf);
+    if (pid) {
+        if (args.count && kfit_key_parse(args.item[0], &key, &err) != KFIT_OK)
+            return cli_usage_error(argv, "\"%s\" is no key: %s", cli_str(args.item[0]), SAFE(err.text));
+        cJSON *keys = json ? cJSON_CreateArray() : NULL;
+        int failed = cli_explain_process(pid, args.count ? &key : NULL, keys);
+        return json && !failed ? cli_json_print(keys) : failed;
+    }
     bool is_key = kfit_key_parse(args.item[0], &key, &err) == KFIT_OK;
     if (!is_key && access(args.item[0], F_OK))
         return cli_usage_error(argv, "\"%s\" is no file, and no key: %s", cli_str(args.item[0]),

@@ -25,15 +25,15 @@ static void near_misses(struct kfit_report *r, const struct cli_traces *ts, cons
         unsigned n = 0;
         for (size_t i = 0; i < r->count && n < NEAR_MISSES; i++) {
             struct kfit_report_key *k = &r->keys[i];
-            char text[4096], *at;
+            char text[CLI_EXPLAIN_BYTES];
             if (k->judged || k->env_hard != kfit_text_hash(env->hard))
                 continue;
             if (!d && !(d = cli_explainer(cache, NULL, env, NULL)))
                 return;
             kfit_dispatcher_explain(d, &k->key, text, sizeof text);
-            if ((at = strstr(text, "differs from"))) {
-                at[strcspn(at, "\n")] = '\0';
-                snprintf(k->near_miss, sizeof k->near_miss, "%s", cli_str(at));
+            const char *nearest = cli_near_miss(text, 0);
+            if (nearest) {
+                snprintf(k->near_miss, sizeof k->near_miss, "%s", nearest);
                 n++;
             }
         }
