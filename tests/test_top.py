@@ -179,6 +179,8 @@ class Live(Held):
         t.wait_for("since each started")
         t.wait_for(r"over \d+\.\d s")
         t.wait_for(r"calls/s 0   hits/s 0 \(-\)")
+        for n in (64, 128):
+            t.wait_for(rf"\n +0 +- +- +{re.escape(key(n))}")
         end = time.monotonic() + 60
         while time.monotonic() < end:  # a look falls between two of these, however slow either is
             self.tell(p, "+1 1000 750")
