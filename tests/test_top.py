@@ -9,7 +9,7 @@ import struct
 import termios
 import time
 
-from cli_helpers import KFIT, Held, key, main
+from cli_helpers import KFIT, SANITIZER, Held, key, main
 
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[0m\x1b[?25h\x1b[?1049l"
 # what a frame may hold besides printable text: home, clear, style, line ends
@@ -248,6 +248,8 @@ class Live(Held):
         self.hold((key(64), 3, 1))
         left_alone = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGURG, signal.SIGTTIN, signal.SIGTTOU, signal.SIGTSTP,
                       signal.SIGCONT, signal.SIGWINCH}
+        if SANITIZER != "none":  # these are the sanitizer's to report
+            left_alone |= {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
         for sig in sorted(signal.valid_signals() - left_alone):
             t = self.top("--interval", 600)
             self.assertNotEqual(termios.tcgetattr(t.slave), t.before)
