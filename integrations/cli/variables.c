@@ -69,5 +69,6 @@ const struct cli_variable cli_variables[] = {
      "The cache is .cache/kfit there when KFIT_CACHE and XDG_CACHE_HOME are unset, and what the host "
      "remembers "
      "is in .local/state/kfit when KFIT_STATE and XDG_STATE_HOME are."},
+    {"TERM", false, true, "Unset or dumb: kfit top prints one frame, as without a terminal."},
     {0},
 };

@@ -59,7 +59,7 @@ VARIABLES = {
     "status": ["KFIT_TRACE"],
     "report": ["KFIT_TRACE"],
     "metrics": ["KFIT_TRACE"],
-    "top": ["KFIT_TRACE"],
+    "top": ["KFIT_TRACE", "TERM"],
     "off": ["KFIT_TRACE"],
     "on": ["KFIT_TRACE"],
     "trace ls": ["KFIT_TRACE"],
