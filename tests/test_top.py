@@ -24,8 +24,8 @@ class Terminal:
         self.pid, self.fd = case.terminal()
         if self.pid == 0:
             try:
-                for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and so by what it starts
-                    signal.signal(ignored, signal.SIG_DFL)
+                for sig in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:  # Python and nohup ignore some
+                    signal.signal(sig, signal.SIG_DFL)
                 os.read(0, 1)  # until the size is set
                 os.execve(KFIT, [KFIT, "top", *map(str, args)], dict(case.env, TERM="xterm"))
             finally:
