@@ -58,6 +58,10 @@ def lines(text):
     return "\n".join("\\&" + line if line[0] in ".'" else line for line in out)
 
 
+def naming(name, command):
+    return "\n".join(textwrap.wrap(f"{literal(name)} \\- {inline(command['help'])}", 78, break_on_hyphens=False))
+
+
 def request(name, *words):
     return "." + name + "".join(' "' + w.replace('"', "\\(dq") + '"' for w in words)
 
@@ -123,7 +127,7 @@ def command_page(kfit, command, usage):
     synopsis = f".B kfit {literal(command['name'])}\n[\\fIOPTION\\fR...]" + ("\n" + literal(usage["args"]) if usage["args"] else "")
     exit_status = sections.EXIT_STATUS.get(command["name"], sections.EXIT_STATUS_COMMON)
     return name, page(kfit, name, [
-        ("NAME", f"{literal(name)} \\- {inline(command['help'])}"),
+        ("NAME", naming(name, command)),
         ("SYNOPSIS", synopsis),
         ("DESCRIPTION", paragraphs(usage["doc"])),
         ("OPTIONS", tagged(options)),
@@ -138,7 +142,7 @@ def group_page(kfit, command):
     name = "kfit-" + command["name"]
     subs = [c for c in kfit["commands"] if c["name"].startswith(command["name"] + " ")]
     return name, page(kfit, name, [
-        ("NAME", f"{literal(name)} \\- {inline(command['help'])}"),
+        ("NAME", naming(name, command)),
         ("SYNOPSIS", f".B kfit {literal(command['name'])}\n\\fICOMMAND\\fR [\\fIOPTION\\fR...]"),
         ("COMMANDS", tagged(("\\fB" + literal(c["name"]) + "\\fR", sentence(c["help"])) for c in subs)),
         ("SEE ALSO", references(["kfit"] + ["kfit-" + c["name"].replace(" ", "-") for c in subs])),
