@@ -121,19 +121,6 @@ static void fail(struct loading *l, const char *problem)
         snprintf(l->problem, sizeof l->problem, "%.150s", problem);
 }
 
-/* Whether a name that both soft environments give has two values: the tuner knows its compiler, a server does
- * not know one. */
-static bool differs(const char *ours, const char *theirs)
-{
-    for (const char *p = ours; *p; p += strcspn(p, ";"), p += *p == ';') {
-        char name[32], a[KFIT_ENV_TEXT_MAX], b[KFIT_ENV_TEXT_MAX];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "="), p);
-        if (kfit_env_get(ours, name, a, sizeof a) && kfit_env_get(theirs, name, b, sizeof b) && strcmp(a, b))
-            return true;
-    }
-    return false;
-}
-
 static bool is_stale(struct loading *l, uint64_t soft_hash)
 {
     char text[KFIT_ENV_TEXT_MAX];
@@ -141,7 +128,8 @@ static bool is_stale(struct loading *l, uint64_t soft_hash)
         return false;
     if (soft_hash != l->soft_hash) {
         l->soft_hash = soft_hash;
-        l->soft_differs = !kfit_generation_env(l->generation, soft_hash, text) || differs(l->env->soft, text);
+        l->soft_differs =
+            !kfit_generation_env(l->generation, soft_hash, text) || kfit_env_differs(l->env->soft, text);
     }
     return l->soft_differs;
 }

@@ -119,3 +119,14 @@ int kfit_env_get(const char *text, const char *name, char *buf, size_t size)
     }
     return 0;
 }
+
+bool kfit_env_differs(const char *ours, const char *theirs)
+{
+    for (const char *p = ours; *p; p += strcspn(p, ";"), p += *p == ';') {
+        char name[32], a[KFIT_ENV_TEXT_MAX], b[KFIT_ENV_TEXT_MAX];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, "="), p);
+        if (kfit_env_get(ours, name, a, sizeof a) && kfit_env_get(theirs, name, b, sizeof b) && strcmp(a, b))
+            return true;
+    }
+    return false;
+}

@@ -13,6 +13,7 @@
 #ifndef KFIT_ENV_H
 #define KFIT_ENV_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kfit/status.h"
@@ -43,6 +44,10 @@ const char *kfit_host_isa(void);
 
 /* Copies value of `name` in a text of this form into buf; returns false (buf "") if absent or too long. */
 int kfit_env_get(const char *text, const char *name, char *buf, size_t size);
+
+/* Whether a name that both texts give has two values: a tuner knows its compiler, a server does not know one. Of two
+ * soft texts: whether a record made in the one is stale in the other. */
+bool kfit_env_differs(const char *ours, const char *theirs);
 
 uint64_t kfit_text_hash(const char *text);
 
