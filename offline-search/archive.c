@@ -93,8 +93,9 @@ enum kfit_status archive_stage(const struct kfit_tune_params *t, const struct kf
     if (!json)
         return kfit_fail(err, KFIT_E_NOMEM, "stage: out of memory");
     /* Source and evaluation first: without the staged record they are true, and mean nothing yet. */
-    enum kfit_status s =
-        kfit_store_put(t->store, KFIT_TABLE_SOURCES, r->digest, sizeof r->digest, source, source_bytes, err);
+    enum kfit_status s = source ? kfit_store_put(t->store, KFIT_TABLE_SOURCES, r->digest, sizeof r->digest,
+                                                 source, source_bytes, err)
+                                : KFIT_OK;
     if (s == KFIT_OK)
         s = archive_note(t, r, err);
     if (s == KFIT_OK)

@@ -18,7 +18,8 @@ unsigned archive_count(const struct kfit_tune_params *t, const union kfit_key *k
  * (*bytes is NULL). */
 bool archive_staged(const struct kfit_tune_params *t, const union kfit_key *key, struct kfit_record *record,
                     void **bytes);
-/* Stages a winner (image not NULL) or a negative with its receipt, source and environment: all or nothing. */
+/* Stages a winner (image not NULL) or a negative with its receipt, source (NULL: the one that is kept) and
+ * environment: all or nothing. */
 enum kfit_status archive_stage(const struct kfit_tune_params *t, const struct kfit_receipt *r,
                                const void *image, size_t image_bytes, const char *source, size_t source_bytes,
                                struct kfit_error *err);

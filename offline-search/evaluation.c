@@ -111,6 +111,11 @@ enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *buil
     return s;
 }
 
+bool evaluation_found_slow(const struct kfit_receipt *r)
+{
+    return r->code == KFIT_CODE_SLOW_TIE || r->code == KFIT_CODE_SLOW_BEHIND || r->code == KFIT_CODE_SLOW_COLD;
+}
+
 /* ---- batches ---- */
 
 static double fitness_of(const struct kfit_receipt *r)

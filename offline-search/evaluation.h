@@ -49,6 +49,9 @@ enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *buil
                                   const struct kfit_record *incumbent, enum evaluation_depth depth,
                                   struct kfit_receipt *r, struct kfit_error *err);
 
+/* "Keep the generic" is a finding only where timing said so; noise, or a winner that did not repeat, is none. */
+bool evaluation_found_slow(const struct kfit_receipt *r);
+
 /* Screens up to budget children of pop: a batch is compiled in parallel, then judged one by one; with overlap
  * the next batch compiles meanwhile. Ends early when time is up or nothing new can be made. seen
  * is called after each. */

@@ -38,7 +38,8 @@ const char *kfit_verdict_str(enum kfit_verdict v)
 /* ---- one table for writing and reading ---- */
 
 /* 64-bit numbers are text, because a JSON number is a double. */
-enum kind { TEXT, NUMBER, UINT, BIG, BOOLEAN, DIGEST, CODE, VERDICT };
+/* ADDED: a text that receipts had not from the beginning. */
+enum kind { TEXT, ADDED, NUMBER, UINT, BIG, BOOLEAN, DIGEST, CODE, VERDICT };
 
 struct field {
     const char *group, *name; /* group: the object inside which the field lives; NULL: the top one */
@@ -62,6 +63,7 @@ static const struct field receipt_fields[] = {
     FIELD(kfit_receipt, "origin", "campaign", TEXT, campaign),
     FIELD(kfit_receipt, "origin", "source_digest", DIGEST, digest),
     FIELD(kfit_receipt, "origin", "text", TEXT, origin),
+    FIELD(kfit_receipt, "origin", "approver", ADDED, approver),
     FIELD(kfit_receipt, "env", "hard", TEXT, env.hard),
     FIELD(kfit_receipt, "env", "soft", TEXT, env.soft),
     FIELD(kfit_receipt, "env", "hard_hash", BIG, env.hard_hash),
@@ -139,6 +141,7 @@ static bool put(cJSON *object, const struct field *fields, size_t n, const void 
         uint64_t big;
         switch (f->kind) {
         case TEXT:
+        case ADDED:
             item = cJSON_AddStringToObject(o, f->name, p);
             break;
         case NUMBER:
@@ -214,6 +217,7 @@ static bool get_one(const cJSON *item, const struct field *f, void *to)
     uint64_t big;
     switch (f->kind) {
     case TEXT:
+    case ADDED:
         return text && strlen(text) < f->size && memcpy(p, text, strlen(text) + 1);
     case NUMBER: /* cJSON writes a non-finite number as null */
         d = cJSON_IsNull(item) ? NAN : item->valuedouble;
@@ -247,6 +251,8 @@ static enum kfit_status get(cJSON *object, const struct field *fields, size_t n,
     for (size_t i = 0; i < n; i++) {
         const cJSON *o = group_of(object, fields[i].group, false);
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, fields[i].name);
+        if (!item && fields[i].kind == ADDED)
+            continue; /* *to was zeroed */
         if (!item || !get_one(item, &fields[i], to))
             return kfit_fail(err, KFIT_E_FORMAT, "receipt: %s%s%s is missing or not as version %u has it",
                              fields[i].group ? fields[i].group : "", fields[i].group ? "." : "",

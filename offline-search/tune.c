@@ -286,10 +286,8 @@ static enum kfit_status tune_target(struct tuner *t, size_t index, struct kfit_e
         s = KFIT_OK;
     } else if (s == KFIT_OK) {
         bool won = winner >= 0, keeps = staged && incumbent.kind == KFIT_RECORD_WINNER;
-        /* "Keep the generic" is a finding only where timing said so; noise, or a winner that did not repeat,
-         * is none, and the next campaign tries again. A present winner stays unless it was beaten. */
-        bool finding = won || outcome.code == KFIT_CODE_SLOW_TIE || outcome.code == KFIT_CODE_SLOW_BEHIND ||
-                       outcome.code == KFIT_CODE_SLOW_COLD;
+        /* Without a finding the next campaign tries again. A present winner stays unless it was beaten. */
+        bool finding = won || evaluation_found_slow(&outcome);
         if (won || (finding && !keeps)) {
             const struct individual *in = won ? &pop.all[winner] : NULL;
             size_t bytes = 0;

@@ -99,7 +99,8 @@ struct kfit_receipt {
     uint8_t digest[32], parents[2][32]; /* zero: none */
     char name[64], knobs[128];          /* of the candidate, for people */
     char proposer[32], operator_name[32], campaign[64], origin[96];
-    char model[64]; /* "" unless a language model proposed it */
+    char approver[64]; /* who let it into a generation; "": nobody yet */
+    char model[64];    /* "" unless a language model proposed it */
     struct kfit_plan plan;
     struct kfit_env env;
     unsigned gate_count, timing_count;

@@ -81,6 +81,18 @@ enum kfit_status kfit_eval(const struct kfit_tune_params *params, const union kf
                            const char *source, size_t bytes, const struct kfit_choice *choice,
                            struct kfit_receipt *receipt, struct kfit_error *err);
 
+enum kfit_retimed {
+    KFIT_RETIMED_CONFIRMED, /* promoted again: staged with the present environment and the new times */
+    KFIT_RETIMED_RETIRED,   /* wrong, or no longer faster: "keep the generic" is staged */
+    KFIT_RETIMED_UNDECIDED  /* noise, or for a person to decide: nothing is staged, it stays as it was */
+};
+
+/* Judges an existing winner (its image, whole, against the generic) in the present environment, whose hard part must
+ * be the record's (KFIT_E_ENV). Only store, judge, env, campaign, stop and log of params are used. */
+enum kfit_status kfit_retime(const struct kfit_tune_params *params, const struct kfit_record *winner,
+                             enum kfit_retimed *outcome, struct kfit_receipt *receipt,
+                             struct kfit_error *err);
+
 #ifdef __cplusplus
 }
 #endif
