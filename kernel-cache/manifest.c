@@ -92,6 +92,7 @@ struct field {
     const char *name;
     enum kind kind;
     size_t offset, size; /* in struct doc; size of a text with its NUL */
+    bool optional;       /* a number that is left out where it is 0 */
 };
 
 struct doc {
@@ -101,7 +102,11 @@ struct doc {
 
 #define FIELD(name, kind, member)                                                                            \
     {                                                                                                        \
-        name, kind, offsetof(struct doc, member), sizeof((struct doc *)0)->member                            \
+        name, kind, offsetof(struct doc, member), sizeof((struct doc *)0)->member, false                     \
+    }
+#define OPTIONAL(name, member)                                                                               \
+    {                                                                                                        \
+        name, NUMBER, offsetof(struct doc, member), sizeof((struct doc *)0)->member, true                    \
     }
 static const struct field fields[] = {
     FIELD("kfit_generation", NUMBER, version),
@@ -113,6 +118,7 @@ static const struct field fields[] = {
     FIELD("created_unix_s", NUMBER, created),
     FIELD("approver", TEXT, m.approver),
     FIELD("note", TEXT, m.note),
+    OPTIONAL("republishes", m.republishes),
     FIELD("signed_by", BYTES, m.signed_by),
     FIELD("signature", BYTES, m.signature),
 };
@@ -136,10 +142,13 @@ size_t kfit_manifest_format(const struct kfit_manifest *m, char buf[KFIT_MANIFES
     for (unsigned i = 0; i < (m->is_signed ? FIELDS : UNSIGNED_FIELDS); i++) {
         const struct field *f = &fields[i];
         const char *at = (const char *)&d + f->offset;
-        uint64_t v;
+        uint64_t v = 0;
+        if (f->kind == NUMBER)
+            memcpy(&v, at, sizeof v);
+        if (f->optional && !v)
+            continue;
         p += sprintf(p, "%s  \"%s\": ", i ? ",\n" : "{\n", f->name);
         if (f->kind == NUMBER) {
-            memcpy(&v, at, sizeof v);
             p += sprintf(p, "%" PRIu64, v);
             continue;
         }
@@ -250,7 +259,7 @@ enum kfit_status kfit_manifest_parse(const char *text, size_t bytes, const char 
                          s.p - text);
     d.m.is_signed = seen >> UNSIGNED_FIELDS;
     for (unsigned i = 0; i < (d.m.is_signed ? FIELDS : UNSIGNED_FIELDS); i++)
-        if (!(seen & 1u << i))
+        if (!(seen & 1u << i) && !fields[i].optional)
             return kfit_fail(err, KFIT_E_FORMAT, "%s: \"%s\" is missing", path, fields[i].name);
     if (d.lmdb_format != KFIT_LMDB_FORMAT)
         return kfit_fail(err, KFIT_E_VERSION, "%s: LMDB format %" PRIu64 ", this kfit reads %u", path,

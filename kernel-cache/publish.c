@@ -308,6 +308,7 @@ enum kfit_status kfit_generation_publish(const struct kfit_publish_params *p, ui
     m.created_unix_s = (int64_t)time(NULL);
     copy_text(m.approver, sizeof m.approver, p->approver);
     copy_text(m.note, sizeof m.note, p->note);
+    m.republishes = p->republishes;
     s = write_files(&gens, image, p->sign, &m, err);
     if (s == KFIT_OK)
         s = verify_and_switch(&cache, p->dir, m.number, err);
@@ -365,6 +366,7 @@ static enum kfit_status renumber(const struct kfit_import_params *p, uint64_t nu
             old.number, number);
     m->number = number;
     m->is_signed = false;
+    m->republishes = 0; /* a number of where it comes from */
     m->created_unix_s = (int64_t)time(NULL);
     copy_text(m->approver, sizeof m->approver, p->approver);
     snprintf(m->note, sizeof m->note, "was generation %" PRIu64 ", approved by %.40s%s%.50s", old.number,

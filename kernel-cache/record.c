@@ -7,7 +7,7 @@
 
 #define MAGIC "kfitrec"
 
-/* The bytes: head, key (key_bytes), launches, origin (NUL-padded to origin_bytes), image. Numbers are
+/* The bytes: head, key (key_bytes), launches, origin and approver (each NUL-padded to its _bytes), image. Numbers are
  * little-endian, everything but the image starts at a multiple of 8, what pads is zero. */
 struct head {
     char magic[8];
@@ -20,7 +20,8 @@ struct head {
     uint8_t source_digest[32];
     uint32_t kind, op_version;
     uint16_t key_bytes, origin_bytes;
-    uint32_t launch_count, workspace_init, zero;
+    uint32_t launch_count, workspace_init;
+    uint32_t approver_bytes; /* 0 in version 1, more in version 2 */
     uint64_t workspace_bytes;
     uint64_t image_bytes;
 };
@@ -32,13 +33,18 @@ struct launch {
 };
 _Static_assert(sizeof(struct head) == 176 && sizeof(struct launch) == 120,
                "the format has no implicit padding");
-_Static_assert(KFIT_ORIGIN_MAX % 8 == 0, "an origin and its NUL always fit");
+_Static_assert(KFIT_ORIGIN_MAX % 8 == 0 && KFIT_APPROVER_MAX % 8 == 0, "a text and its NUL always fit");
 
 enum { CHECKED_FROM = offsetof(struct head, total_bytes) };
 
 static size_t origin_bytes(const struct kfit_record *r)
 {
     return (strnlen(r->origin, sizeof r->origin - 1) + 8) & ~(size_t)7;
+}
+
+static size_t approver_bytes(const struct kfit_record *r)
+{
+    return r->approver[0] ? (strnlen(r->approver, sizeof r->approver - 1) + 8) & ~(size_t)7 : 0;
 }
 
 static bool has_plan(const struct kfit_record *r)
@@ -62,14 +68,14 @@ static size_t launches(const struct kfit_record *r)
 size_t kfit_record_size(const struct kfit_record *r)
 {
     return sizeof(struct head) + key_bytes(r) + launches(r) * sizeof(struct launch) + origin_bytes(r) +
-           (has_plan(r) ? r->image_bytes : 0);
+           approver_bytes(r) + (has_plan(r) ? r->image_bytes : 0);
 }
 
 void kfit_record_encode(const struct kfit_record *r, void *out)
 {
     struct head h = {
         .magic = MAGIC,
-        .version = KFIT_RECORD_VERSION,
+        .version = approver_bytes(r) ? 2 : 1,
         .head_bytes = sizeof h,
         .kind = r->kind,
         .total_bytes = kfit_record_size(r),
@@ -85,6 +91,7 @@ void kfit_record_encode(const struct kfit_record *r, void *out)
         .op_version = r->op_version,
         .key_bytes = (uint16_t)key_bytes(r),
         .origin_bytes = (uint16_t)origin_bytes(r),
+        .approver_bytes = (uint32_t)approver_bytes(r),
         .launch_count = has_plan(r) ? r->plan.launch_count : 0,
     };
     memcpy(h.source_digest, r->source_digest, sizeof h.source_digest);
@@ -109,9 +116,11 @@ void kfit_record_encode(const struct kfit_record *r, void *out)
         }
         memcpy(p, &l, sizeof l);
     }
-    memset(p, 0, h.origin_bytes);
+    memset(p, 0, h.origin_bytes + h.approver_bytes);
     memcpy(p, r->origin, strnlen(r->origin, sizeof r->origin - 1));
     p += h.origin_bytes;
+    memcpy(p, r->approver, strnlen(r->approver, sizeof r->approver - 1));
+    p += h.approver_bytes;
     if (h.image_bytes)
         memcpy(p, r->image, h.image_bytes);
     memcpy(out, &h, sizeof h);
@@ -164,8 +173,8 @@ static enum kfit_status head_check(const struct head *h, const void *data, size_
 {
     if (memcmp(h->magic, MAGIC, sizeof h->magic))
         return kfit_fail(err, KFIT_E_FORMAT, "record: does not start with " MAGIC);
-    if (h->version != KFIT_RECORD_VERSION)
-        return kfit_fail(err, KFIT_E_VERSION, "record: version %u, this kfit reads %u", h->version,
+    if (!h->version || h->version > KFIT_RECORD_VERSION)
+        return kfit_fail(err, KFIT_E_VERSION, "record: version %u, this kfit reads 1 to %u", h->version,
                          KFIT_RECORD_VERSION);
     if (h->head_bytes != sizeof *h || h->total_bytes != size)
         return kfit_fail(err, KFIT_E_FORMAT, "record: %zu bytes, its head says %llu", size,
@@ -175,11 +184,12 @@ static enum kfit_status head_check(const struct head *h, const void *data, size_
     bool winner = h->kind == KFIT_RECORD_WINNER;
     if ((!winner && h->kind != KFIT_RECORD_NEGATIVE) || h->key_bytes > KFIT_KEY_MAX_BYTES ||
         h->origin_bytes > KFIT_ORIGIN_MAX || h->launch_count > KFIT_LAUNCHES_MAX ||
-        h->image_bytes > KFIT_IMAGE_BYTES_MAX || !h->env_hard || h->zero ||
+        h->image_bytes > KFIT_IMAGE_BYTES_MAX || !h->env_hard || h->approver_bytes > KFIT_APPROVER_MAX ||
+        (h->version == 2) != (h->approver_bytes > 0) ||
         (!winner && (h->launch_count || h->image_bytes || h->workspace_bytes || h->workspace_init)))
         return kfit_fail(err, KFIT_E_FORMAT, "record: a field of its head is out of bounds");
-    if (size !=
-        sizeof *h + h->key_bytes + h->launch_count * sizeof(struct launch) + h->origin_bytes + h->image_bytes)
+    if (size != sizeof *h + h->key_bytes + h->launch_count * sizeof(struct launch) + h->origin_bytes +
+                    h->approver_bytes + h->image_bytes)
         return kfit_fail(err, KFIT_E_FORMAT, "record: its parts do not add up to %zu bytes", size);
     const double times[] = {h->ns_candidate, h->ns_incumbent, h->ns_generic, h->ratio, h->lo, h->hi};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
@@ -216,6 +226,7 @@ enum kfit_status kfit_record_decode(const void *data, size_t size, struct kfit_r
     const uint8_t *key = (const uint8_t *)data + sizeof h;
     const uint8_t *plan = key + h.key_bytes;
     const char *origin = (const char *)plan + h.launch_count * sizeof(struct launch);
+    const char *approver = origin + h.origin_bytes;
     memcpy(out.source_digest, h.source_digest, sizeof out.source_digest);
     memcpy(out.key.bytes, key, h.key_bytes);
     s = kfit_key_check(&out.key, err);
@@ -228,16 +239,17 @@ enum kfit_status kfit_record_decode(const void *data, size_t size, struct kfit_r
     if (op->version != h.op_version)
         return kfit_fail(err, KFIT_E_VERSION, "record: made for version %u of op %s, this kfit has %u",
                          h.op_version, op->name, op->version);
-    if (!text_ok(origin, h.origin_bytes))
-        return kfit_fail(err, KFIT_E_FORMAT, "record: origin is not a text");
+    if (!text_ok(origin, h.origin_bytes) || (h.approver_bytes && !text_ok(approver, h.approver_bytes)))
+        return kfit_fail(err, KFIT_E_FORMAT, "record: origin or approver is not a text");
     memcpy(out.origin, origin, h.origin_bytes);
-    if (origin_bytes(&out) != h.origin_bytes)
-        return kfit_fail(err, KFIT_E_FORMAT, "record: origin is padded too far");
+    memcpy(out.approver, approver, h.approver_bytes);
+    if (origin_bytes(&out) != h.origin_bytes || approver_bytes(&out) != h.approver_bytes)
+        return kfit_fail(err, KFIT_E_FORMAT, "record: origin or approver is padded too far");
     if (h.kind == KFIT_RECORD_WINNER) {
         s = decode_plan(&h, plan, &out.plan, err);
         if (s != KFIT_OK)
             return s;
-        out.image = origin + h.origin_bytes;
+        out.image = approver + h.approver_bytes;
     }
     *r = out;
     return KFIT_OK;

@@ -7,6 +7,8 @@
  *                                                     control word; "+I CALLS HITS" first adds to key I,
  *                                                     "g N" first goes to generation N
  *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
+ *                                                     $FIXTURE_BLAS: what it beat; $FIXTURE_ORIGIN; $FIXTURE_IMAGE: its
+ *                                                     code in hex (else it returns at once)
  *   cli_fixture foreign CACHE KEY                     a staged winner for another machine
  *   cli_fixture wait CACHE KEY                        an evaluation that waits for a person
  *   cli_fixture ban CACHE KEY
@@ -122,6 +124,10 @@ static int trace(const char *how, int argc, char **argv)
                              .int_bits = 32};
     kfit_env_host(&h->env, 1, "Fixture 1", NULL);
     uint32_t library = kfit_recorder_generic(r, &g);
+    const char *digest = getenv("FIXTURE_GENERATION"); /* as if it ran that one */
+    for (unsigned i = 0; digest && i < sizeof h->generation_digest; i++)
+        sscanf(digest + 2 * i, "%2hhx", &h->generation_digest[i]);
+    h->generation = digest ? 1 : h->generation;
     snprintf(h->state_text, sizeof h->state_text, "a fixture\n\033[31m");
     tell(h);
     for (int i = 2; i + 2 < argc; i += 3)
@@ -175,7 +181,10 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
         .hi = ratio + 0.125,
         .origin = "seed:fixture",
     };
-    kfit_env_host(&env, 1, "Fixture 1", "gcc 0");
+    const char *blas = getenv("FIXTURE_BLAS"), *origin = getenv("FIXTURE_ORIGIN");
+    if (origin)
+        snprintf(r.origin, sizeof r.origin, "%s", origin);
+    kfit_env_host(&env, 1, blas ? blas : "Fixture 1", "gcc 0");
     if (foreign) {
         strcpy(env.hard, "device=host;isa=x86-64-v3;model=Another;threads=1;");
         env.hard_hash = kfit_text_hash(env.hard);
@@ -184,8 +193,13 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
     r.env_soft = env.soft_hash;
     memset(r.source_digest, (int)(ratio * 16), sizeof r.source_digest);
     if (!code) {
-        r.image = "\xc3";
-        r.image_bytes = 1;
+        static uint8_t image[64] = {0xc3};
+        const char *hex = getenv("FIXTURE_IMAGE");
+        r.image = image;
+        for (r.image_bytes = !hex;
+             hex && r.image_bytes < sizeof image && sscanf(hex, "%2hhx", &image[r.image_bytes]) == 1;
+             hex += 2)
+            r.image_bytes++;
         r.plan = (struct kfit_plan){.launch_count = 1};
         r.plan.launches[0] = (struct kfit_launch){
             .entry = "kfit_main", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}};

@@ -276,7 +276,7 @@ class Serving(Staged):
         self.c("rollback")
         self.ask(p)
         self.assertEqual(self.ask(p), "original")
-        self.assertEqual({r["pid"]: r["generation"] for r in self.processes()}, {p.pid: 1, stays.pid: 1})
+        self.assertEqual({r["pid"]: r["generation"] for r in self.processes()}, {p.pid: 3, stays.pid: 1})
 
     def test_a_server_that_is_killed_twice_only_records_until_on(self):
         self.c("approve", key(64))

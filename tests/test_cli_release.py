@@ -29,7 +29,7 @@ class Release(Staged):
         self.assertEqual(set(self.records()), {key(64), key(128), key(256)})
         self.stage(64, 1.75)  # tuned again, on a worse day
         _, err = self.c("approve", "--all", "--min-ratio", "2")
-        self.assertIn("all below --min-ratio", err)
+        self.assertIn("nothing changes: all is left out", err)
         self.assertEqual(self.records()[key(64)]["ratio"], 2.5)
         _, err = self.c("approve", key(512), rc=1)
         self.assertIn("was not tuned here", err)
@@ -59,15 +59,15 @@ class Release(Staged):
         _, err = self.c("rollback", rc=1)
         self.assertIn("no generation before 1", err)
         self.c("approve", key(128))
-        self.assertIn("generation 1 is current (was 2)", self.c("rollback")[0])
-        self.assertEqual(self.generation(), "1")
+        self.assertIn("generation 3 is current (was 2): what generation 1 held", self.c("rollback")[0])
+        self.assertEqual(self.generation(), "3")
         self.assertEqual(set(self.records()), {key(64)})
-        self.assertIn("generation 2 is current", self.c("rollback", "2")[0])
+        self.assertIn("generation 4 is current (was 3)", self.c("rollback", "2")[0])
         self.assertEqual(set(self.records()), {key(64), key(128)})
         self.c("rollback", "7", rc=1)
         self.c("rollback", "x", rc=2)
         self.c("approve", key(256))
-        self.assertEqual(self.generation(), "3")
+        self.assertEqual(self.generation(), "5")
 
     def test_what_waits_for_a_person_is_shown(self):
         self.fixture("wait", self.cache, key(512))

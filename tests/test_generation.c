@@ -580,6 +580,37 @@ static void survives_sigkill(void)
     opens(NULL, 3);
 }
 
+/* Nothing goes while somebody publishes, or where nobody knows which one is current. */
+static void collects_only_when_sure(void)
+{
+    struct kfit_error err = {0};
+    const struct kfit_collect_params p = {.dir = cache()};
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    int status;
+    for (unsigned i = 0; i < 3; i++)
+        publish(5);
+    pid_t pid = fork();
+    if (!pid) {
+        int fd = open(path("generations/.lock"), O_RDWR);
+        if (fcntl(fd, F_SETLK, &lock))
+            _exit(1);
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+    CHECK_STATUS(kfit_generation_collect(&p, &err), KFIT_E_BUSY);
+    CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
+    CHECK(!rename(path("current"), path("kept")));
+    CHECK_STATUS(kfit_generation_collect(&p, &err), KFIT_E_NOTFOUND);
+    kfit_test_write(path("current"), "x", 1);
+    CHECK_STATUS(kfit_generation_collect(&p, &err), KFIT_E_FORMAT);
+    CHECK_INT(kfit_generation_list(cache(), NULL, 0), 3);
+    CHECK(!rename(path("kept"), path("current")));
+    CHECK_OK(kfit_generation_collect(&p, &err), err);
+    CHECK_INT(kfit_generation_list(cache(), NULL, 0), 1);
+    opens(NULL, 5);
+}
+
 static const struct kfit_test tests[] = {
     TEST(returns_what_was_published),
     TEST(names_by_number_and_digest),
@@ -599,5 +630,6 @@ static const struct kfit_test tests[] = {
     TEST(lmdb_missing),
     TEST(one_publisher_at_a_time),
     TEST(survives_sigkill),
+    TEST(collects_only_when_sure),
 };
 TEST_MAIN(tests)

@@ -81,6 +81,31 @@ static void golden_bytes(void)
     CHECK(records_same(&r, &back));
 }
 
+/* Version 2: the approver. A record without one is written as version 1 has it. */
+static void an_approver_makes_version_2(void)
+{
+    struct kfit_error err = {0};
+    for (unsigned i = 6; i < 8; i++)
+        for (size_t length = 1; length < KFIT_APPROVER_MAX; length += 3) {
+            struct kfit_record r, back;
+            size_t n, more;
+            free(encoded(i, &r, &n));
+            memset(r.approver, 'z', length);
+            more = kfit_record_size(&r);
+            CHECK_INT(more, n + ((length + 8) & ~(size_t)7));
+            uint8_t *bytes = malloc(more);
+            kfit_record_encode(&r, bytes);
+            CHECK_INT(bytes[8], 2);
+            CHECK_OK(kfit_record_decode(bytes, more, &back, &err), err);
+            CHECK(records_same(&r, &back));
+            bytes[8] = 1;
+            CHECK_STATUS(kfit_record_decode(bytes, more, &back, &err), KFIT_E_FORMAT);
+            if (i == 6 && length == 1)
+                bytes[8] = 2, golden("record-approved.bin", bytes, more);
+            free(bytes);
+        }
+}
+
 static void refuses_every_truncation(void)
 {
     for (unsigned i = 6; i < 8; i++) {
@@ -164,6 +189,7 @@ static void survives_damage_under_a_right_checksum(void)
     X(r->lo = 0.0 / 0.0)                                                                                     \
     X(r->origin[2] = '\n')                                                                                   \
     X(r->origin[2] = 27)                                                                                     \
+    X(r->approver[0] = 27)                                                                                   \
     X(r->plan.launch_count = 0)                                                                              \
     X(r->plan.launch_count = KFIT_LAUNCHES_MAX + 1)                                                          \
     X(r->plan.launches[0].entry[0] = 0)                                                                      \
@@ -223,9 +249,11 @@ static void refuses_other_versions(void)
     struct kfit_error err = {0};
     size_t n;
     uint8_t *bytes = encoded(5, &r, &n);
-    bytes[8]++;
+    bytes[8] = 3;
     CHECK_STATUS(kfit_record_decode(bytes, n, &back, &err), KFIT_E_VERSION);
-    CHECK(strstr(err.text, "version 2, this kfit reads 1"));
+    CHECK(strstr(err.text, "version 3, this kfit reads 1 to 2"));
+    bytes[8] = 2; /* without what version 2 adds */
+    CHECK_STATUS(kfit_record_decode(bytes, n, &back, &err), KFIT_E_FORMAT);
     encoded(5, &r, &n);
     r.op_version++;
     kfit_record_encode(&r, bytes);
@@ -244,7 +272,7 @@ static void manifest_reads_what_it_wrote(void)
     CHECK(!memcmp(&m, &back, sizeof m));
     memset(m.approver, '\\', sizeof m.approver - 1); /* the longest there can be */
     memset(m.note, '"', sizeof m.note - 1);
-    m.number = m.length = m.records = UINT64_MAX / 2;
+    m.number = m.length = m.records = m.republishes = UINT64_MAX / 2;
     n = kfit_manifest_format(&m, text);
     CHECK(n < sizeof text);
     CHECK_OK(kfit_manifest_parse(text, n, "m", &back, &err), err);
@@ -380,6 +408,7 @@ static const struct kfit_test tests[] = {
     TEST(refuses_what_is_out_of_bounds),
     TEST(refuses_a_launch_too_many),
     TEST(refuses_other_versions),
+    TEST(an_approver_makes_version_2),
     TEST(manifest_reads_what_it_wrote),
     TEST(manifest_refuses_damage),
     TEST(current_is_strict),

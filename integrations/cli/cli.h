@@ -33,6 +33,7 @@ int cli_eval(int argc, char **argv);
 int cli_review(int argc, char **argv);
 int cli_approve(int argc, char **argv);
 int cli_rollback(int argc, char **argv);
+int cli_retime(int argc, char **argv);
 int cli_off(int argc, char **argv);
 int cli_on(int argc, char **argv);
 int cli_status(int argc, char **argv);

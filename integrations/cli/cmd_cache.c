@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "ceilings.h"
 #include "signing.h"
 
@@ -19,6 +20,7 @@ static cJSON *describe(const struct cli_outcome *o, const struct kfit_record *r)
     cJSON_AddNumberToObject(e, "ns_incumbent", r->ns_incumbent);
     cJSON_AddNumberToObject(e, "ns_generic", r->ns_generic);
     cJSON_AddStringToObject(e, "origin", SAFE(r->origin));
+    cJSON_AddStringToObject(e, "approver", SAFE(r->approver));
     cJSON_AddStringToObject(e, "source_digest", digest);
     cJSON_AddNumberToObject(e, "image_bytes", (double)r->image_bytes);
     cJSON_AddNumberToObject(e, "made_unix", (double)r->made_unix_s);
@@ -31,13 +33,15 @@ static cJSON *describe(const struct cli_outcome *o, const struct kfit_record *r)
 static int ls(int argc, char **argv)
 {
     const char *cache = NULL, *generation = NULL;
-    bool staged = false, json = false;
+    bool staged = false, generations = false, json = false;
     struct cli_list none = {0};
     struct cli_outcome o;
+    char dir[4096];
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
         {"generation", 'g', CLI_TEXT, &generation, "G", "number or digest (default: the current one)"},
         {"staged", 's', CLI_FLAG, &staged, NULL, "what was tuned, published or not"},
+        {"generations", 'a', CLI_FLAG, &generations, NULL, "the generations, not their records"},
         CLI_OPTION_JSON(&json),
         {0},
     };
@@ -46,6 +50,8 @@ static int ls(int argc, char **argv)
                                   .doc = "Lists the records of a generation or of the staged set.",
                                   .options = options},
               &none);
+    if (generations)
+        return cli_cache_generations(cli_cache_dir(cache, dir, sizeof dir), json);
     if (!cli_outcome_open(&o, cache, generation, staged ? CLI_WANT_STORE : CLI_WANT_GENERATION))
         return CLI_FAILED;
     const struct kfit_records *list = staged ? &o.staged : &o.published;
@@ -90,7 +96,8 @@ static void print_one(const struct cli_outcome *o, const char *title, const stru
            cli_when(r->made_unix_s));
     printf("  candidate %s, incumbent %s, generic %s, ratio %s\n", cli_ns(r->ns_candidate),
            cli_ns(r->ns_incumbent), cli_ns(r->ns_generic), cli_ratio(r->ratio, r->lo, r->hi, ratio));
-    printf("  origin %s, source %s\n", SAFE(r->origin), digest);
+    printf("  origin %s, source %s%s%s\n", SAFE(r->origin), digest, r->approver[0] ? ", approved by " : "",
+           SAFE(r->approver));
     if (r->kind == KFIT_RECORD_WINNER)
         printf("  image %llu bytes, workspace %llu bytes, %u launch%s\n", (unsigned long long)r->image_bytes,
                (unsigned long long)r->plan.workspace_bytes, r->plan.launch_count,
@@ -200,5 +207,10 @@ const struct cli_command cli_cache_commands[] = {
     {"export", cli_cache_export, NULL, "a generation as one file"},
     {"import", cli_cache_import, NULL, "such a file, to review or to publish"},
     {"sign", cli_cache_sign, NULL, "sign a generation"},
+    {"diff", cli_cache_diff, NULL, "what differs between two generations"},
+    {"disable", cli_cache_disable, NULL, "ban keys; list what is banned"},
+    {"enable", cli_cache_enable, NULL, "lift bans"},
+    {"retime", cli_retime, NULL, "judge stale winners again: confirm or retire them"},
+    {"gc", cli_cache_gc, NULL, "remove old generations, and what only they needed"},
     {0},
 };

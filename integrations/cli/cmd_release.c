@@ -1,137 +1,9 @@
-/* kfit review, approve, rollback: from what was found to what servers load. */
+/* kfit approve, rollback: from what was found to what servers load, and back. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "held.h"
-#include "signing.h"
-
-static bool banned(struct kfit_store *s, const union kfit_key *key)
-{
-    void *why;
-    size_t bytes;
-    if (!s || kfit_store_get(s, KFIT_TABLE_BANS, key->bytes, key->h.len, &why, &bytes, NULL) != KFIT_OK)
-        return false;
-    free(why);
-    return true;
-}
-
-/* A person looks at this list: a linear search is soon enough. */
-static double share_of(const struct kfit_report *r, const struct kfit_record *record)
-{
-    for (size_t i = 0; i < r->count; i++)
-        if (r->keys[i].env_hard == record->env_hard && kfit_key_equal(&r->keys[i].key, &record->key))
-            return r->keys[i].share;
-    return -1;
-}
-
-/* What publishing the staged record would do to the current generation. */
-static const char *change(const struct kfit_record *staged, const struct kfit_record *now)
-{
-    bool winner = staged->kind == KFIT_RECORD_WINNER;
-    if (!now)
-        return winner ? "new" : "kept";
-    if (kfit_record_same(staged, now))
-        return NULL;
-    return winner ? "replaces" : "withdraws";
-}
-
-static void show_waiting(void *ctx, const struct kfit_receipt *r)
-{
-    cJSON *list = ctx;
-    char digest[65];
-    kfit_hex(r->digest, 32, digest);
-    if (list) {
-        cJSON *o = cJSON_CreateObject();
-        cJSON_AddStringToObject(o, "key", cli_key(&r->key));
-        cJSON_AddStringToObject(o, "candidate", SAFE(r->name));
-        cJSON_AddStringToObject(o, "code", kfit_code_str(r->code));
-        cJSON_AddStringToObject(o, "digest", digest);
-        cJSON_AddItemToArray(list, o);
-    } else {
-        printf("  %s %s\n      %s %s %s, source %.12s; look at it with `kfit cache show KEY`\n",
-               kfit_code_str(r->code), cli_key(&r->key), SAFE(r->name), SAFE(r->knobs), SAFE(r->detail),
-               digest);
-    }
-}
-
-int cli_review(int argc, char **argv)
-{
-    const char *cache = NULL;
-    bool json = false;
-    struct cli_list traces = {0}, none = {0};
-    struct cli_traces ts = {0};
-    struct cli_outcome o;
-    struct kfit_report report = {0};
-    const struct cli_option options[] = {
-        CLI_OPTION_CACHE(&cache),
-        {"trace", 't', CLI_EACH, &traces, "TRACE", "show each key's share of the time recorded there"},
-        CLI_OPTION_JSON(&json),
-        {0},
-    };
-    cli_parse(
-        argc, argv,
-        &(struct cli_usage){.args = "",
-                            .doc = "Lists what `kfit approve --all` would change, and candidates that only a "
-                                   "person can decide about.",
-                            .options = options},
-        &none);
-    if (traces.count && (!cli_traces_read(&ts, &traces) || !cli_traces_merge(&ts)))
-        return CLI_FAILED;
-    if (!cli_outcome_open(&o, cache, NULL, CLI_WANT_STORE) || !cli_outcome_report(&o, &ts, NULL, &report))
-        return CLI_FAILED;
-    cJSON *list = json ? cJSON_CreateArray() : NULL;
-    size_t changes = 0, same = 0;
-    for (size_t i = 0; i < o.staged.count; i++) {
-        const struct kfit_record *r = &o.staged.item[i];
-        const struct kfit_record *now = kfit_records_find(&o.published, r->env_hard, &r->key);
-        const char *what = banned(o.store, &r->key) ? (now ? "withdraws" : NULL) : change(r, now);
-        double share = share_of(&report, r);
-        char ratio[48], env[KFIT_ENV_TEXT_MAX], part[16] = "-";
-        if (!what) {
-            same++;
-            continue;
-        }
-        if (share >= 0)
-            snprintf(part, sizeof part, "%.1f%%", 100 * share);
-        if (json) {
-            cJSON *e = cJSON_CreateObject();
-            cJSON_AddStringToObject(e, "key", cli_key(&r->key));
-            cJSON_AddStringToObject(e, "change", what);
-            cJSON_AddStringToObject(e, "kind", r->kind == KFIT_RECORD_WINNER ? "winner" : "negative");
-            cJSON_AddNumberToObject(e, "ratio", r->ratio);
-            cJSON_AddNumberToObject(e, "lo", r->lo);
-            cJSON_AddNumberToObject(e, "hi", r->hi);
-            cJSON_AddStringToObject(e, "origin", SAFE(r->origin));
-            cJSON_AddStringToObject(e, "environment",
-                                    cli_safe(cli_outcome_env(&o, r->env_hard, env), sizeof env));
-            if (share >= 0)
-                cJSON_AddNumberToObject(e, "share", share);
-            cJSON_AddItemToArray(list, e);
-        } else {
-            if (!changes)
-                printf("%-9s %-19s %6s  %-20s %s\n", "CHANGE", "RATIO [95 %]", "SHARE", "ORIGIN", "KEY");
-            printf("%-9s %-19s %6s  %-20s %s\n", what, cli_ratio(r->ratio, r->lo, r->hi, ratio), part,
-                   SAFE(r->origin), cli_key(&r->key));
-        }
-        changes++;
-    }
-    cJSON *waiting = json ? cJSON_CreateArray() : NULL;
-    size_t waits;
-    int rc = cli_outcome_waiting(&o, NULL, show_waiting, waiting, &waits) ? CLI_OK : CLI_FAILED;
-    if (json) {
-        cJSON *root = cJSON_CreateObject();
-        cJSON_AddItemToObject(root, "changes", list);
-        cJSON_AddItemToObject(root, "waiting", waiting);
-        cli_json_print(root);
-    } else {
-        cli_say("%zu to publish, %zu published already, %zu wait for a person%s", changes, same, waits,
-                changes ? "; next: `kfit approve --all`" : "");
-    }
-    kfit_report_finish(&report);
-    cli_outcome_close(&o);
-    cli_traces_free(&ts);
-    return rc;
-}
+#include "policy.h"
+#include "release.h"
 
 /* Why a key, or the better candidate for it, is not taken over. */
 static void say_waiting(void *ctx, const struct kfit_receipt *r)
@@ -146,210 +18,387 @@ static void say_waiting(void *ctx, const struct kfit_receipt *r)
         r->detail[0] ? SAFE(r->detail) : "no detail");
 }
 
-struct approval {
-    struct cli_outcome *o;
-    double min_ratio;
-    size_t added, withdrawn, banned, below;
+/* Keeps of the changes those of the named keys, and what bans take out. False after a message: a key of which nothing
+ * is known. */
+static bool only_named(struct cli_release *r, const struct cli_keys *keys)
+{
+    for (size_t k = 0; k < keys->count; k++) {
+        const union kfit_key *key = &keys->item[k];
+        const struct cli_ban *ban = cli_bans_find(&r->bans, key);
+        size_t waits = 0;
+        bool any = false;
+        for (size_t i = 0; i < r->o.staged.count && !any; i++)
+            any = kfit_key_equal(&r->o.staged.item[i].key, key);
+        if (ban)
+            cli_say("%s is %s; it is not published (`kfit cache enable KEY` lifts the ban)", cli_key(key),
+                    cli_ban_text(ban));
+        if (!cli_outcome_waiting(&r->o, key, say_waiting, NULL, &waits))
+            return false;
+        if (any || ban)
+            continue;
+        if (waits)
+            return !cli_fail("nothing is published");
+        return !cli_fail("%s: was not tuned here; nothing is published (`kfit review` lists what could be)",
+                         cli_key(key));
+    }
+    struct cli_changes *c = &r->changes;
+    size_t n = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        bool named = c->item[i].ban != NULL;
+        for (size_t k = 0; k < keys->count && !named; k++)
+            named = kfit_key_equal(&keys->item[k], cli_change_key(&c->item[i]));
+        if (named)
+            c->item[n++] = c->item[i];
+    }
+    c->count = n;
+    return true;
+}
+
+/* One by one, from the standard input. False when it ends before the last answer: nobody decided. */
+static bool ask(struct cli_changes *c)
+{
+    char *line = NULL, answer = 0;
+    size_t room = 0;
+    bool ok = true;
+    for (size_t i = 0; i < c->count && ok; i++) {
+        struct cli_change *one = &c->item[i];
+        if (one->left[0] || one->ban)
+            continue;
+        while (answer != 'a' && answer != 'q') {
+            cli_change_print(one, false, false);
+            fflush(stdout);
+            fputs("take it? y: yes, n: no, a: this and all that follow, q: neither this nor what follows: ",
+                  stderr);
+            if (getline(&line, &room, stdin) < 0) {
+                ok = false;
+                break;
+            }
+            answer = line[0];
+            if (strchr("ynaq", answer) && answer)
+                break;
+        }
+        if (answer == 'n' || answer == 'q')
+            snprintf(one->left, sizeof one->left, "declined");
+    }
+    free(line);
+    return ok || !cli_fail("the answers ended before the questions did; nothing is published");
+}
+
+/* What comes of the published records; what is taken over gets its approver. */
+static bool apply(const struct cli_release *r, struct kfit_records *next)
+{
+    struct kfit_error err = {0};
+    enum kfit_status s = KFIT_OK;
+    const struct kfit_records *now = &r->o.published;
+    for (size_t i = 0; i < now->count && s == KFIT_OK; i++)
+        s = kfit_records_put(next, &now->item[i], &err);
+    for (size_t i = 0; i < r->changes.count && s == KFIT_OK; i++) {
+        const struct cli_change *c = &r->changes.item[i];
+        if (c->left[0])
+            continue;
+        if (!c->to) {
+            kfit_records_remove(next, kfit_records_find(next, c->from->env_hard, &c->from->key));
+            continue;
+        }
+        struct kfit_record taken = *c->to;
+        snprintf(taken.approver, sizeof taken.approver, "%s", cli_user());
+        s = kfit_records_put(next, &taken, &err);
+    }
+    return s == KFIT_OK || !cli_failed(r->o.dir, s, &err);
+}
+
+struct tally {
+    size_t taken, withdrawn, banned, left, kernels;
 };
 
-/* Takes one staged record over into o->published. */
-static enum kfit_status take(struct approval *a, const struct kfit_record *r, struct kfit_error *err)
+static struct tally count(const struct cli_changes *c, const struct kfit_records *next)
 {
-    struct kfit_record *now = kfit_records_find(&a->o->published, r->env_hard, &r->key);
-    if (banned(a->o->store, &r->key) || (now && kfit_record_same(r, now)))
-        return KFIT_OK;
-    if (r->kind == KFIT_RECORD_WINNER && r->ratio < a->min_ratio) {
-        a->below++;
-        return KFIT_OK;
+    struct tally t = {0};
+    for (size_t i = 0; i < c->count; i++) {
+        const struct cli_change *one = &c->item[i];
+        *(one->left[0]                        ? &t.left
+          : one->ban                          ? &t.banned
+          : one->kind == CLI_CHANGE_WITHDRAWS ? &t.withdrawn
+                                              : &t.taken) += 1;
     }
-    *(r->kind == KFIT_RECORD_WINNER || !now ? &a->added : &a->withdrawn) += 1;
-    return kfit_records_put(&a->o->published, r, err);
+    for (size_t i = 0; i < next->count; i++)
+        t.kernels += next->item[i].kind == KFIT_RECORD_WINNER;
+    return t;
 }
 
-static void drop_banned(struct approval *a)
+static unsigned long long current_number(const struct cli_outcome *o)
 {
-    struct kfit_records *p = &a->o->published;
-    for (size_t i = p->count; i-- > 0;)
-        if (banned(a->o->store, &p->item[i].key)) {
-            kfit_records_remove(p, &p->item[i]);
-            a->banned++;
-        }
+    return o->generation ? kfit_generation_manifest(o->generation)->number : 0;
 }
 
-static bool env_text(const struct cli_outcome *o, uint64_t hash, char *to)
+/* What was decided, for people: all of it before anything is published, else only what stays out. */
+static void print_decisions(const struct cli_release *r, bool all)
 {
-    return !hash || kfit_text_hash(cli_outcome_env(o, hash, to)) == hash;
+    size_t shown = 0;
+    for (size_t i = 0; i < r->changes.count; i++)
+        if (all || r->changes.item[i].left[0])
+            cli_change_print(&r->changes.item[i], !shown++, true);
 }
 
-/* The texts behind the hashes of the records, each pair once. */
-static struct kfit_env *environments(const struct cli_outcome *o, size_t *count)
+static int decide(struct cli_release *r, const char *note, const char *keyfile, bool dry_run, bool json)
 {
-    const struct kfit_records *p = &o->published;
-    struct kfit_env *envs = NULL;
-    *count = 0;
-    for (size_t i = 0; i < p->count; i++) {
-        const struct kfit_record *r = &p->item[i];
-        size_t k = 0;
-        while (k < *count && (envs[k].hard_hash != r->env_hard || envs[k].soft_hash != r->env_soft))
-            k++;
-        if (k < *count)
-            continue;
-        envs = cli_alloc(envs, (*count + 1) * sizeof *envs);
-        struct kfit_env *e = &envs[(*count)++];
-        *e = (struct kfit_env){.hard_hash = r->env_hard, .soft_hash = r->env_soft};
-        if (!env_text(o, r->env_hard, e->hard) || !env_text(o, r->env_soft, e->soft)) {
-            cli_fail("%s: the environment of %s is not in the store; see `kfit cache verify`",
-                     cli_str(o->dir), cli_key(&r->key));
-            free(envs);
-            return NULL;
-        }
+    struct kfit_records next = {0};
+    uint64_t number = 0;
+    int rc = CLI_FAILED;
+    if (!apply(r, &next))
+        goto out;
+    struct tally t = count(&r->changes, &next);
+    bool changes = t.taken || t.withdrawn || t.banned;
+    if (!json)
+        print_decisions(r, dry_run);
+    if (changes && !dry_run && !cli_publish(&r->o, &next, note, 0, keyfile, &number))
+        goto out;
+    rc = CLI_OK;
+    if (json) {
+        cJSON *root = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(root, "changes");
+        for (size_t i = 0; i < r->changes.count; i++)
+            cJSON_AddItemToArray(list, cli_change_json(&r->changes.item[i], &r->o));
+        if (number)
+            cJSON_AddNumberToObject(root, "generation", (double)number);
+        else
+            cJSON_AddNullToObject(root, "generation");
+        cJSON_AddNumberToObject(root, "was", (double)current_number(&r->o));
+        cJSON_AddBoolToObject(root, "dry_run", dry_run);
+        cJSON_AddNumberToObject(root, "kernels", (double)t.kernels);
+        cJSON_AddNumberToObject(root, "kept", (double)(next.count - t.kernels));
+        cJSON_AddStringToObject(root, "approver", cli_user());
+        cli_release_add_gain(root, r);
+        cli_json_print(root);
+    } else if (number) {
+        printf("generation %llu: %zu kernels, %zu keys kept with the original\n", (unsigned long long)number,
+               t.kernels, next.count - t.kernels);
     }
-    return envs ? envs : cli_alloc(NULL, sizeof *envs);
+    if (!changes) {
+        cli_say("nothing changes%s; generation %llu stays", t.left ? ": all is left out" : "",
+                current_number(&r->o));
+    } else {
+        cli_release_say_gain(r);
+        cli_say("%s%zu taken over, %zu withdrawn, %zu banned taken out, %zu left out%s",
+                dry_run ? "nothing is published; would be: " : "", t.taken, t.withdrawn, t.banned, t.left,
+                dry_run ? "" : "; undo with `kfit rollback`");
+    }
+out:
+    kfit_records_finish(&next);
+    return rc;
 }
 
 int cli_approve(int argc, char **argv)
 {
-    const char *cache = NULL, *note = NULL, *keyfile = NULL;
-    bool all = false;
-    struct approval a = {0};
-    struct cli_list keys = {0};
-    struct cli_outcome o;
+    const char *cache = NULL, *note = NULL, *policy = NULL, *file = NULL, *keyfile = NULL;
+    bool all = false, one_by_one = false, dry_run = false, json = false;
+    struct cli_rules rules = {0}, written = {0};
+    struct cli_list args = {0}, traces = {0};
+    struct cli_keys keys = {0};
+    struct cli_release r = {0};
     struct kfit_error err = {0};
     const struct cli_option options[] = {
         CLI_OPTION_CACHE(&cache),
         {"all", 'a', CLI_FLAG, &all, NULL, "everything that was found"},
-        {"min-ratio", 'r', CLI_REAL, &a.min_ratio, "R", "only winners at least so many times as fast"},
+        {"keys", 'f', CLI_TEXT, &file, "FILE", "the keys in this file, one a line, # begins a comment"},
+        {"ask", 'i', CLI_FLAG, &one_by_one, NULL, "ask about each"},
+        {"policy", 'p', CLI_TEXT, &policy, "FILE",
+         "what satisfies these rules (JSON): min_ratio, min_share_percent, origins, max_keys"},
+        {"min-ratio", 'r', CLI_REAL, &rules.min_ratio, "R",
+         "only winners at least so many times as fast as the original, by the lower end of their interval"},
+        {"min-share", 0, CLI_REAL, &rules.min_share_percent, "PERCENT",
+         "only winners whose key takes so much of the recorded time"},
+        {"origin", 'o', CLI_EACH, &rules.origins, "ORIGIN",
+         "only winners from there: seed:*, person:NAME ...; may be repeated"},
+        {"max-keys", 'm', CLI_COUNT, &rules.max_keys, "N",
+         "at most N new or replaced kernels, those that bring most first"},
+        {"trace", 't', CLI_EACH, &traces, "TRACE", "weigh by the calls recorded there"},
         {"note", 'n', CLI_TEXT, &note, "TEXT", "why; kept in the manifest"},
+        {"dry-run", 'd', CLI_FLAG, &dry_run, NULL, "say what would be published, and publish nothing"},
         CLI_OPTION_SIGN(&keyfile),
+        CLI_OPTION_JSON(&json),
         {0},
     };
-    cli_parse(argc, argv,
-              &(struct cli_usage){
-                  .args = "KEY...",
-                  .doc = "Publishes a new generation: the current one, with the named keys (or --all) as "
-                         "they were last tuned. Servers load it when they next start.",
-                  .options = options,
-                  .max = CLI_ANY},
-              &keys);
-    if (all == (keys.count > 0))
-        return cli_usage_error(argv, "name keys, or --all");
-    union kfit_key *wanted = cli_alloc(NULL, keys.count * sizeof *wanted);
-    for (size_t i = 0; i < keys.count; i++)
-        if (kfit_key_parse(keys.item[i], &wanted[i], &err) != KFIT_OK)
-            return cli_usage_error(argv, "%s: %s", cli_str(keys.item[i]), SAFE(err.text));
-    if (!cli_outcome_open(&o, cache, NULL, CLI_WANT_STORE | CLI_WANT_IMAGES))
+    cli_parse(
+        argc, argv,
+        &(struct cli_usage){
+            .args = "KEY...",
+            .doc = "Publishes a new generation: the current one, with the named keys (or --all, or what a "
+                   "policy lets in) as they were last tuned. Rules given as options and in a policy add up. "
+                   "Bans always take effect. Servers load it when they next start.",
+            .options = options,
+            .max = CLI_ANY},
+        &args);
+    bool named = args.count || file;
+    if (all ? named : !named && !policy && !one_by_one)
+        return cli_usage_error(argv, "name keys, or --all, --policy FILE or --ask");
+    for (size_t i = 0; i < args.count; i++)
+        if (!cli_keys_add(&keys, args.item[i], &err))
+            return cli_usage_error(argv, "%s: %s", cli_str(args.item[i]), SAFE(err.text));
+    for (size_t i = 0; i < rules.origins.count; i++)
+        if (!cli_origin_pattern(rules.origins.item[i]))
+            return cli_usage_error(argv, "--origin: \"%s\" is no origin: a * can only be its last character",
+                                   cli_str(rules.origins.item[i]));
+    if ((file && !cli_keys_read(&keys, file)) || (policy && !cli_rules_read(&written, policy)))
         return CLI_FAILED;
-
+    bool shares = cli_rules_need_shares(&rules) || cli_rules_need_shares(&written);
+    if (!cli_release_open(&r, cache, &traces, shares, CLI_WANT_STORE | CLI_WANT_IMAGES))
+        return CLI_FAILED;
     int rc = CLI_FAILED;
-    struct cli_signer signer;
-    struct kfit_env *envs = NULL;
-    size_t env_count;
-    enum kfit_status s = KFIT_OK;
-    a.o = &o;
-    if (!cli_signer_open(&signer, keyfile, o.dir,
-                         o.generation ? kfit_generation_manifest(o.generation) : NULL) ||
-        o.published.bad)
-        goto out; /* said; a copy without them would lose them */
-    for (size_t i = 0; all && i < o.staged.count && s == KFIT_OK; i++)
-        s = take(&a, &o.staged.item[i], &err);
-    for (size_t k = 0; k < keys.count && s == KFIT_OK; k++) {
-        bool any = false;
-        for (size_t i = 0; i < o.staged.count && s == KFIT_OK; i++)
-            if (kfit_key_equal(&o.staged.item[i].key, &wanted[k])) {
-                any = true;
-                s = take(&a, &o.staged.item[i], &err);
-            }
-        size_t waits = 0;
-        if (s == KFIT_OK && !cli_outcome_waiting(&o, &wanted[k], say_waiting, NULL, &waits))
-            goto out;
-        if (!any && waits) {
-            cli_fail("nothing is published");
-            goto out;
-        }
-        if (!any) {
-            cli_fail("%s: was not tuned here; nothing is published (`kfit review` lists what could be)",
-                     cli_key(&wanted[k]));
-            goto out;
-        }
-    }
-    if (s == KFIT_OK)
-        drop_banned(&a);
-    if (s == KFIT_OK && !a.added && !a.withdrawn && !a.banned) {
-        cli_say("nothing changes%s; generation %llu stays", a.below ? " (all below --min-ratio)" : "",
-                o.generation ? (unsigned long long)kfit_generation_manifest(o.generation)->number : 0ull);
-        rc = CLI_OK;
+    if (r.o.published.bad) /* said; a copy without them would lose them */
+        goto out;
+    if (shares && !r.report.calls) {
+        cli_fail("a rule is about shares of the recorded time, and no calls are recorded; name traces with "
+                 "--trace");
         goto out;
     }
-    if (s == KFIT_OK && !(envs = environments(&o, &env_count)))
+    if (named && !only_named(&r, &keys))
         goto out;
-    uint64_t number = 0;
-    if (s == KFIT_OK)
-        s = kfit_generation_publish(&(struct kfit_publish_params){.dir = o.dir,
-                                                                  .records = o.published.item,
-                                                                  .count = o.published.count,
-                                                                  .envs = envs,
-                                                                  .env_count = env_count,
-                                                                  .approver = cli_user(),
-                                                                  .note = note,
-                                                                  .sign = cli_signer_key(&signer)},
-                                    &number, &err);
-    if (s != KFIT_OK) {
-        cli_failed(o.dir, s, &err);
-        goto out;
-    }
-    size_t winners = 0;
-    for (size_t i = 0; i < o.published.count; i++)
-        winners += o.published.item[i].kind == KFIT_RECORD_WINNER;
-    printf("generation %llu: %zu kernels, %zu keys kept with the original\n", (unsigned long long)number,
-           winners, o.published.count - winners);
-    cli_say("%zu taken over, %zu withdrawn, %zu banned taken out, %zu below --min-ratio; undo with `kfit "
-            "rollback`",
-            a.added, a.withdrawn, a.banned, a.below);
-    cli_follow(o.dir);
-    rc = CLI_OK;
+    cli_rules_apply(&rules, &r.changes);
+    cli_rules_apply(&written, &r.changes);
+    if (!one_by_one || ask(&r.changes))
+        rc = decide(&r, note, keyfile, dry_run, json);
 out:
-    cli_signer_close(&signer);
-    free(envs);
-    free(wanted);
-    cli_outcome_close(&o);
+    free(keys.item);
+    cli_release_close(&r);
     return rc;
+}
+
+/* ---- rollback ---- */
+
+/* The one to go back to, without being told: before the current one, or before the one that it repeats, so that going
+ * back twice goes back two. 0 after a message. */
+static uint64_t before_current(const char *dir)
+{
+    enum { GENERATIONS_MAX = 4096 };
+    static uint64_t numbers[GENERATIONS_MAX];
+    struct kfit_error err = {0};
+    struct kfit_manifest m;
+    uint64_t now, to = 0;
+    uint8_t sha256[32];
+    enum kfit_status s = kfit_generation_current(dir, &now, sha256, &err);
+    if (s != KFIT_OK)
+        return cli_failed(dir, s, &err), 0;
+    uint64_t from = kfit_manifest_read(dir, now, &m, NULL) == KFIT_OK && m.republishes && m.republishes < now
+                        ? m.republishes
+                        : now;
+    size_t n = kfit_generation_list(dir, numbers, GENERATIONS_MAX);
+    for (size_t i = 0; i < n && i < GENERATIONS_MAX; i++)
+        if (numbers[i] < from)
+            to = numbers[i];
+    if (!to)
+        cli_fail("%s: there is no generation before %llu; `kfit off` stops replacing calls", cli_str(dir),
+                 (unsigned long long)from);
+    return to;
+}
+
+/* Takes out of the records what is banned, and says so. */
+static size_t drop_banned(struct kfit_records *records, const struct cli_bans *bans)
+{
+    size_t n = 0;
+    for (size_t i = records->count; i-- > 0;) {
+        const struct cli_ban *ban = cli_bans_find(bans, &records->item[i].key);
+        if (!ban)
+            continue;
+        cli_say("%s is %s; it is left out", cli_key(&records->item[i].key), cli_ban_text(ban));
+        kfit_records_remove(records, &records->item[i]);
+        n++;
+    }
+    return n;
 }
 
 int cli_rollback(int argc, char **argv)
 {
-    const char *cache = NULL;
+    const char *cache = NULL, *note = NULL, *keyfile = NULL;
+    bool dry_run = false, json = false;
     struct cli_list args = {0};
-    struct kfit_error err = {0};
-    char dir[4096], *end = NULL;
-    uint64_t now = 0, numbers[4096], to = 0;
-    const struct cli_option options[] = {CLI_OPTION_CACHE(&cache), {0}};
+    struct cli_outcome o = {0};
+    struct cli_bans bans = {0};
+    char dir[4096], which[72], text[128];
+    const struct cli_option options[] = {
+        CLI_OPTION_CACHE(&cache),
+        {"note", 'n', CLI_TEXT, &note, "TEXT", "why; kept in the manifest"},
+        {"dry-run", 'd', CLI_FLAG, &dry_run, NULL, "say what would be published, and publish nothing"},
+        CLI_OPTION_SIGN(&keyfile),
+        CLI_OPTION_JSON(&json),
+        {0},
+    };
     cli_parse(
         argc, argv,
-        &(struct cli_usage){.args = "[N]",
-                            .doc = "Makes generation N (default: the one before the current) current again.",
-                            .options = options,
-                            .max = 1},
+        &(struct cli_usage){
+            .args = "[GENERATION]",
+            .doc =
+                "Publishes what an earlier generation held (a number or digest; default: the one before the "
+                "current) as a new one. Keys banned since then stay out.",
+            .options = options,
+            .max = 1},
         &args);
-    if (args.count && ((to = strtoull(args.item[0], &end, 10)) == 0 || *end || *args.item[0] == '-'))
-        return cli_usage_error(argv, "\"%s\" is not the number of a generation", cli_str(args.item[0]));
     cli_cache_dir(cache, dir, sizeof dir);
-    enum kfit_status s = kfit_generation_current(dir, &now, (uint8_t[32]){0}, &err);
-    size_t n = kfit_generation_list(dir, numbers, sizeof numbers / sizeof *numbers);
-    if (!args.count) {
-        if (s != KFIT_OK)
-            return cli_failed(dir, s, &err);
-        for (size_t i = 0; i < n && i < sizeof numbers / sizeof *numbers; i++)
-            if (numbers[i] < now)
-                to = numbers[i];
+    if (args.count) {
+        size_t n = strlen(args.item[0]);
+        bool digest = n == 64 && strspn(args.item[0], "0123456789abcdef") == n;
+        if (!digest && (strspn(args.item[0], "0123456789") != n || !n || n > 18 || *args.item[0] == '0'))
+            return cli_usage_error(argv, "\"%s\" is neither the number of a generation nor its digest",
+                                   cli_str(args.item[0]));
+        snprintf(which, sizeof which, "%s", args.item[0]);
+    } else {
+        uint64_t to = before_current(dir);
         if (!to)
-            return cli_fail("%s: there is no generation before %llu; `kfit off` stops replacing calls",
-                            cli_str(dir), (unsigned long long)now);
+            return CLI_FAILED;
+        snprintf(which, sizeof which, "%llu", (unsigned long long)to);
     }
-    s = kfit_generation_make_current(dir, to, &err);
+    struct kfit_error err = {0};
+    uint64_t now = 0, number = 0;
+    uint8_t current[32] = {0};
+    int rc = CLI_FAILED;
+    /* a current one that cannot be read is what rollback is for */
+    enum kfit_status s = kfit_generation_current(dir, &now, current, &err);
     if (s != KFIT_OK)
-        return cli_failed(dir, s, &err);
-    printf("generation %llu is current (was %llu)\n", (unsigned long long)to, (unsigned long long)now);
-    cli_say("servers take it when they next start; `kfit off` stops running ones");
-    cli_follow(dir);
-    return CLI_OK;
+        cli_failed(dir, s, &err);
+    if (!cli_outcome_open(&o, cache, which, CLI_WANT_GENERATION | CLI_WANT_IMAGES))
+        return cli_fail("nothing is published; `kfit off` stops replacing calls at once");
+    const struct kfit_manifest *m = kfit_generation_manifest(o.generation);
+    if (!cli_bans_read(&bans, o.store))
+        goto out;
+    if (o.published.bad) { /* said */
+        cli_fail("generation %llu is damaged; nothing is published", (unsigned long long)m->number);
+        goto out;
+    }
+    size_t banned = drop_banned(&o.published, &bans);
+    bool same = !banned && !memcmp(m->sha256, current, sizeof current);
+    snprintf(text, sizeof text, "%s", note ? note : "");
+    if (!note)
+        snprintf(text, sizeof text, "rollback to generation %llu", (unsigned long long)m->number);
+    if (!same && !dry_run && !cli_publish(&o, &o.published, text, m->number, keyfile, &number))
+        goto out;
+    rc = CLI_OK;
+    if (json) {
+        cJSON *root = cJSON_CreateObject();
+        if (number)
+            cJSON_AddNumberToObject(root, "generation", (double)number);
+        else
+            cJSON_AddNullToObject(root, "generation");
+        cJSON_AddNumberToObject(root, "republishes", (double)m->number);
+        cJSON_AddNumberToObject(root, "was", (double)now);
+        cJSON_AddNumberToObject(root, "banned", (double)banned);
+        cJSON_AddBoolToObject(root, "dry_run", dry_run);
+        cli_json_print(root);
+    } else if (number) {
+        printf("generation %llu is current (was %llu): what generation %llu held%s\n",
+               (unsigned long long)number, (unsigned long long)now, (unsigned long long)m->number,
+               banned ? ", without banned keys" : "");
+    }
+    if (same)
+        cli_say("nothing changes: generation %llu holds what generation %llu held", (unsigned long long)now,
+                (unsigned long long)m->number);
+    else if (dry_run)
+        cli_say(
+            "nothing is published; generation %llu would be, %zu records; `kfit cache diff %llu` lists the "
+            "differences",
+            (unsigned long long)m->number, o.published.count, (unsigned long long)m->number);
+    else
+        cli_say("servers take it when they next start; `kfit off` stops running ones");
+out:
+    cli_bans_free(&bans);
+    cli_outcome_close(&o);
+    return rc;
 }

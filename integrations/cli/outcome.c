@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "outcome.h"
 
@@ -11,15 +12,31 @@ static bool bad_entries(const char *what, const struct kfit_records *r)
     return r->bad;
 }
 
+/* Writing makes a store where there is none; a mistyped directory gets none. */
+static bool something_there(const char *dir)
+{
+    char path[2][4200];
+    snprintf(path[0], sizeof path[0], "%s/store", dir);
+    snprintf(path[1], sizeof path[1], "%s/generations", dir);
+    return !access(path[0], F_OK) || !access(path[1], F_OK);
+}
+
 bool cli_outcome_open(struct cli_outcome *o, const char *dir, const char *which, unsigned want)
 {
     struct kfit_error err = {0};
     bool images = want & CLI_WANT_IMAGES;
     memset(o, 0, sizeof *o);
     cli_cache_dir(dir, o->dir, sizeof o->dir);
-    enum kfit_status s =
-        kfit_store_open(o->dir, want & CLI_WANT_WRITE ? KFIT_STORE_WRITE : KFIT_STORE_READ, &o->store, &err);
-    if (s == KFIT_OK)
+    enum kfit_status s = KFIT_OK;
+    if (want & CLI_WANT_WRITE && !something_there(o->dir)) {
+        cli_fail("%s: neither a store nor a generation is there; name the cache with --cache",
+                 cli_str(o->dir));
+        return false;
+    }
+    if (!(want & CLI_NO_STORE))
+        s = kfit_store_open(o->dir, want & CLI_WANT_WRITE ? KFIT_STORE_WRITE : KFIT_STORE_READ, &o->store,
+                            &err);
+    if (s == KFIT_OK && o->store)
         s = kfit_records_staged(&o->staged, o->store, images, &err);
     if (s != KFIT_OK && (s != KFIT_E_NOTFOUND || want & CLI_WANT_STORE)) {
         if (s == KFIT_E_NOTFOUND)

@@ -13,11 +13,17 @@ struct cli_outcome {
     struct kfit_records published, staged;
 };
 
-enum { CLI_WANT_STORE = 1, CLI_WANT_GENERATION = 2, CLI_WANT_IMAGES = 4, CLI_WANT_WRITE = 8 };
+enum {
+    CLI_WANT_STORE = 1,
+    CLI_WANT_GENERATION = 2,
+    CLI_WANT_IMAGES = 4,
+    CLI_WANT_WRITE = 8,
+    CLI_NO_STORE = 16
+};
 
-/* Opens what there is in the cache directory (NULL: the default). That a part does not exist is no error
- * unless it is wanted; that it is damaged or unsafe is one, said on stderr. which: generation, NULL for the
- * current. */
+/* Opens what there is in the cache directory (NULL: the default; CLI_NO_STORE: not the store). That a part does not
+ * exist is no error unless it is wanted; that it is damaged or unsafe is one, said on stderr. which: generation, NULL
+ * for the current. */
 bool cli_outcome_open(struct cli_outcome *o, const char *dir, const char *which, unsigned want);
 void cli_outcome_close(struct cli_outcome *o);
 

@@ -157,6 +157,8 @@ bool kfit_record_receipt(const struct kfit_record *r, struct kfit_store *s, stru
     if (!s || kfit_store_get(s, KFIT_TABLE_RECEIPTS, k, n, &json, &bytes, NULL) != KFIT_OK)
         return false;
     bool ok = kfit_receipt_from_json(json, bytes, out, NULL) == KFIT_OK;
+    if (ok) /* the store was written before anybody approved */
+        memcpy(out->approver, r->approver, sizeof out->approver);
     free(json);
     return ok;
 }

@@ -31,10 +31,10 @@ static void record(const uint8_t *data, size_t size)
 
 static void record_made_whole(const uint8_t *data, size_t size)
 {
-    const uint32_t start[] = {KFIT_RECORD_VERSION, 176};
     const uint64_t bytes = size;
     if (size < 176)
         return;
+    const uint32_t start[] = {1 + data[8] % KFIT_RECORD_VERSION, 176};
     uint8_t *copy = malloc(size);
     memcpy(copy, data, size);
     memcpy(copy, "kfitrec", 8);

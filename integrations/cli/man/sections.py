@@ -8,7 +8,7 @@ the shapes that recur in a running program, searches offline for a kernel made f
 than what runs today, and, once a person or a policy approves, lets the program pick it by exact shape. Anything else goes \
 to the original call. The program is not changed: kfit comes in through LD_PRELOAD.
 What was found is staged in a store. `kfit approve` publishes it as a generation: numbered, immutable, and read-only for \
-servers. A server starts on one generation and keeps it. `kfit rollback` makes an earlier one current, `kfit off` stops \
+servers. A server starts on one generation and keeps it. `kfit rollback` publishes what an earlier one held, `kfit off` stops \
 replacing calls in running processes within one call.
 A key is an operation at one exact shape, for example \
 gemm/f32,f32,f32/acc=f32/m=4,n=64,k=64/nn/lda=64,ldb=64,ldc=64/alpha=1,beta=0/align=16. C[m,n] is op(A)[m,k] times \
@@ -39,6 +39,8 @@ EXIT_STATUS = {
 FILES = [
     ("CACHE/current", "Number and digest of the current generation."),
     ("CACHE/generations/N.mdb, N.json", "A generation and its manifest; never changed once written."),
+    ("CACHE/pins", "Generations that `kfit cache gc` keeps: a number or digest a line, # begins a comment. Written by hand, for "
+                   "servers elsewhere that set KFIT_GENERATION."),
     ("CACHE/off", "Present while kfit is switched off for programs with this cache; says by whom and why."),
     ("CACHE/store/", "The tuner's store: results, receipts, sources. Servers never open it."),
     ("DIR/*.kft", "Traces, one per process, where KFIT_TRACE or `kfit run --trace` says."),
@@ -71,8 +73,14 @@ SEE_ALSO = {
     "tune": ["run", "eval", "review"],
     "eval": ["tune", "cache show"],
     "review": ["approve", "cache show", "tune"],
-    "approve": ["review", "rollback", "cache ls"],
-    "rollback": ["approve", "cache ls", "off"],
+    "approve": ["review", "rollback", "cache diff", "cache disable"],
+    "rollback": ["approve", "cache ls", "cache diff", "off"],
+    "retime": ["status", "explain", "approve"],
+    "cache diff": ["cache ls", "approve", "rollback"],
+    "cache disable": ["cache enable", "approve", "off"],
+    "cache enable": ["cache disable", "approve"],
+    "cache retime": ["retime", "approve"],
+    "cache gc": ["cache ls", "rollback"],
     "off": ["on", "status", "rollback"],
     "on": ["off", "status"],
     "status": ["off", "report", "explain"],
@@ -107,12 +115,33 @@ EXAMPLES = {
     "eval": [("Judge a kernel of your own:", f"kfit eval kernel.c --key {KEY}")],
     "review": [("What would be published, with each key's share of the recorded time:", "kfit review --trace traces")],
     "approve": [("Everything at least 1.2 times as fast:", "kfit approve --all --min-ratio 1.2 --note 'weekly tune'"),
-                ("One key:", f"kfit approve {KEY}")],
+                ("One key:", f"kfit approve {KEY}"),
+                ("By policy, weighed by what a server recorded; the file holds "
+                 "{\"kfit_policy\": 1, \"min_ratio\": 1.1, \"min_share_percent\": 0.1, \"origins\": [\"seed:*\"], \"max_keys\": 20}:",
+                 "kfit approve --policy policy.json --trace traces --dry-run"),
+                ("Those that one picks, asked or as a list:",
+                 "kfit approve --ask\n"
+                 "kfit review --json | jq -r '.changes[] | select(.gain > 0.001) | .key' > keys.txt\n"
+                 "kfit approve --keys keys.txt")],
     "rollback": [("To the generation before the current one:", "kfit rollback"), ("To generation 3:", "kfit rollback 3")],
+    "retime": [("After an upgrade, with the library that the servers use now:",
+                "kfit retime --dry-run --trace traces\n"
+                "kfit retime --trace traces\n"
+                "kfit review\n"
+                "kfit approve --all")],
     "off": [("Now, everywhere on this machine:", "kfit off --reason 'latency up since 14:00'")],
     "on": [("Undo it:", "kfit on")],
     "status": [("What runs now:", "kfit status --live")],
-    "cache ls": [("What servers load:", "kfit cache ls"), ("What was tuned:", "kfit cache ls --staged")],
+    "cache ls": [("What servers load:", "kfit cache ls"), ("What was tuned:", "kfit cache ls --staged"),
+                 ("The generations, by whom and when:", "kfit cache ls --generations")],
+    "cache diff": [("What generation 4 brought:", "kfit cache diff 3 4"),
+                   ("What a rollback to 3 would undo:", "kfit cache diff 3")],
+    "cache disable": [("Take one kernel out of what servers load when they next start:",
+                       f"kfit cache disable --reason 'wrong in ticket 7' {KEY}\nkfit approve {KEY}"),
+                      ("What is banned:", "kfit cache disable")],
+    "cache enable": [("Let it in again:", f"kfit cache enable {KEY}\nkfit approve {KEY}")],
+    "cache retime": [("Which winners are stale here:", "kfit cache retime --dry-run")],
+    "cache gc": [("What would go:", "kfit cache gc --keep 5 --dry-run"), ("Keep one more:", "kfit cache gc --keep 5 --pin 3")],
     "cache show": [("Record and receipt:", f"kfit cache show {KEY}")],
     "cache export": [("Generation 7, for other machines:", "kfit cache export 7 server-7.kfit")],
     "cache import": [("To review it here:", "kfit cache import server-7.kfit"),

@@ -30,7 +30,8 @@ struct kfit_manifest {
     int64_t created_unix_s;
     char approver[64];
     char note[128];
-    bool is_signed; /* the two below are there; whether they are right and wanted: kfit/trust.h */
+    uint64_t republishes; /* the generation that this one repeats; 0: it is none of a rollback */
+    bool is_signed;       /* the two below are there; whether they are right and wanted: kfit/trust.h */
     uint8_t signed_by[32], signature[64];
 };
 
@@ -68,6 +69,7 @@ struct kfit_publish_params {
     const struct kfit_env *envs; /* texts for every hash used by the records */
     size_t env_count;
     const char *approver, *note;        /* may be NULL */
+    uint64_t republishes;               /* see struct kfit_manifest */
     const struct kfit_secret_key *sign; /* kfit/trust.h; NULL: not signed */
 };
 
@@ -77,8 +79,25 @@ struct kfit_publish_params {
 enum kfit_status kfit_generation_publish(const struct kfit_publish_params *params, uint64_t *number,
                                          struct kfit_error *err);
 
-/* Makes an existing generation current again, after verifying it. */
+/* Makes an existing generation current again, after verifying it. `kfit rollback` publishes it anew instead, so that a
+ * number tells when it was decided; this is for who keeps generations by other means. */
 enum kfit_status kfit_generation_make_current(const char *dir, uint64_t number, struct kfit_error *err);
+
+struct kfit_collect_params {
+    const char *dir;
+    const uint64_t *keep; /* beside the current generation and the one with the highest number, always kept */
+    size_t keep_count;
+    bool dry_run;
+    /* For each file taken away (or to be), a generation's manifest before its other files; number 0: left by a
+     * publisher that was killed. May be NULL. */
+    void (*fn)(void *ctx, uint64_t number, const char *name, uint64_t bytes);
+    void *ctx;
+};
+
+/* Removes generations; processes that have one loaded keep it. No publisher runs meanwhile (KFIT_E_BUSY). Killed at
+ * any moment it leaves whole generations, and the next call removes the rest. KFIT_E_NOTFOUND or KFIT_E_FORMAT,
+ * and nothing is removed, when `current` does not say which one is. */
+enum kfit_status kfit_generation_collect(const struct kfit_collect_params *params, struct kfit_error *err);
 
 /* Reads `current`; KFIT_E_NOTFOUND if nothing is published. */
 enum kfit_status kfit_generation_current(const char *dir, uint64_t *number, uint8_t sha256[32],

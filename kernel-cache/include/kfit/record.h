@@ -1,7 +1,8 @@
 /* kfit/record.h - one published result for one key in one environment, as bytes.
  *
- * Value layout in LMDB, little-endian, version 1: a fixed head (struct in record.c, with XXH3-64 of all that
- * follows it), the plan, the image. The same bytes are used in the store and in a generation.
+ * Value layout in LMDB, little-endian: a fixed head (struct in record.c, with XXH3-64 of all that follows it),
+ * the plan, the image. The same bytes are used in the store and in a generation. Version 1 has no approver, version
+ * 2 has one; each is written where it says all, both are read.
  * Thread-safety: pure.
  */
 #ifndef KFIT_RECORD_H
@@ -15,9 +16,10 @@
 extern "C" {
 #endif
 
-#define KFIT_RECORD_VERSION  1u
+#define KFIT_RECORD_VERSION  2u
 #define KFIT_IMAGE_BYTES_MAX (4u << 20)
 #define KFIT_ORIGIN_MAX      96
+#define KFIT_APPROVER_MAX    64
 
 enum kfit_record_kind {
     KFIT_RECORD_WINNER = 1,
@@ -33,7 +35,8 @@ struct kfit_record {
     double ns_candidate, ns_incumbent, ns_generic; /* medians, as the deciding mode measured them */
     double ratio, lo, hi;                          /* incumbent / candidate, 95 % interval */
     uint8_t source_digest[32]; /* SHA-256 of the candidate's source and knob values: the winner's identity */
-    char origin[KFIT_ORIGIN_MAX]; /* "seed:CANDIDATE", "llm:MODEL", "person:NAME" */
+    char origin[KFIT_ORIGIN_MAX];     /* "seed:CANDIDATE", "llm:MODEL", "person:NAME" */
+    char approver[KFIT_APPROVER_MAX]; /* who let it into a generation; "": nobody yet */
     struct kfit_plan plan;
     const void *image; /* borrowed: from the caller when encoding, from the bytes when decoding */
     uint64_t image_bytes;
