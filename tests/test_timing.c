@@ -138,7 +138,7 @@ static void not_slower_is_told_from_slower(void)
     CHECK_MSG(as_fast >= 180, "as fast: %u of 200 passed", as_fast);
     CHECK_MSG(slower <= 2 && slower_named >= 195, "slower: %u of 200 passed, %u were named", slower,
               slower_named);
-    CHECK_MSG(hidden >= 150, "%u of 200 were called noise", hidden);
+    CHECK_MSG(hidden >= 100, "%u of 200 were called noise", hidden);
     CHECK_INT(cold(1, 0.001, 1e4).code, KFIT_CODE_SLOW_COLD); /* the cost of the call counts */
     CHECK_INT(cold(2, 0.001, 1e4).code, KFIT_CODE_NONE);
     CHECK_INT(cold(2, 0.01, 0).pairs, KFIT_PAIRS_FIRST);

@@ -1,5 +1,7 @@
 /* kfit ab: what dispatch brings a program, end to end. Pairs of runs, or phases of one run. */
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -202,18 +204,30 @@ static bool watch_signals(struct ab *ab)
     return ab->signals >= 0 || !cli_fail("signalfd: %s", strerror(errno));
 }
 
-/* Removes the traces' directory. Those of processes that got away stay, since `kfit off` needs them. */
+static bool is_live_trace(const char *path)
+{
+    struct kfit_trace *t;
+    bool live = kfit_trace_read(path, &t, NULL) == KFIT_OK;
+    if (live) {
+        live = kfit_trace_alive(t);
+        kfit_trace_destroy(t);
+    }
+    return live;
+}
+
+/* Removes the traces' directory, with what was killed before it was a trace. Those of processes that got away
+ * stay, since `kfit off` needs them. */
 static void clean_up(const struct ab *ab)
 {
-    struct cli_traces ts = {0};
-    struct cli_list where = {0};
-    cli_list_add(&where, ab->work);
-    cli_traces_read(&ts, &where);
-    free(where.item);
-    for (size_t i = 0; i < ts.count; i++)
-        if (!ts.item[i].alive)
-            unlink(ts.item[i].path);
-    cli_traces_free(&ts);
+    DIR *dir = opendir(ab->work);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", ab->work, e->d_name);
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !is_live_trace(path))
+            unlink(path);
+    }
+    if (dir)
+        closedir(dir);
     if (rmdir(ab->work) && errno != ENOENT)
         cli_say("%s: left there, something in it is still in use", cli_str(ab->work));
 }
