@@ -266,15 +266,15 @@ static void unaligned_columns_are_right(void)
 
 static void many_samples_are_right(void)
 {
-    run_samples(24, NULL, NULL);
+    run_samples(12, NULL, NULL);
 }
 
 /* Lesser instruction sets run here too. */
 static void narrower_machines(void)
 {
-    run_samples(8, NULL, "x86-64-v2");
+    run_samples(5, NULL, "x86-64-v2");
     if (strcmp(kfit_host_isa(), "x86-64-v2"))
-        run_samples(8, NULL, "x86-64-v3");
+        run_samples(5, NULL, "x86-64-v3");
 }
 
 static void other_compiler(void)
@@ -283,7 +283,7 @@ static void other_compiler(void)
     char version[64];
     if (kfit_compiler_version("clang", version, sizeof version, &err) != KFIT_OK)
         SKIP("no clang: %s", err.text);
-    run_samples(10, "clang", NULL);
+    run_samples(6, "clang", NULL);
 }
 
 static const struct kfit_test tests[] = {

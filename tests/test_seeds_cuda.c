@@ -146,7 +146,7 @@ static void many_choices_compile(void)
 {
     struct kfit_candidate *c;
     for (unsigned i = 0; (c = next_seed(&i));) {
-        for (unsigned done = 0; done < 80;) {
+        for (unsigned done = 0; done < 40;) {
             const char *arch = archs[done % 2];
             struct kfit_choice choice;
             union kfit_key key;

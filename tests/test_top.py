@@ -33,9 +33,9 @@ class Terminal:
         case.addCleanup(self.finish)
         self.status = None
         self.resize(rows, cols)
-        os.write(self.fd, b"\n")
         self.slave = os.open(f"/dev/pts/{self.number()}", os.O_RDWR | os.O_NOCTTY)
         self.before = termios.tcgetattr(self.slave)
+        os.write(self.fd, b"\n")
 
     def number(self):
         return struct.unpack("i", fcntl.ioctl(self.fd, 0x80045430, bytes(4)))[0]  # TIOCGPTN
