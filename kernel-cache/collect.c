@@ -1,5 +1,4 @@
 /* Takes away generations that nobody needs, and what killed publishers left. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +12,9 @@ struct collection {
     const struct kfit_collect_params *p;
     struct kfit_dir dir;
     uint64_t current, newest;
+    bool manifests; /* what this pass is about */
+    enum kfit_status status;
+    struct kfit_error *err;
 };
 
 static bool kept(const struct collection *c, uint64_t number)
@@ -47,37 +49,33 @@ static bool goes(const struct collection *c, const char *name, uint64_t *number,
     return !kept(c, *number);
 }
 
-/* One pass over the directory: the manifests, or all other files. */
-static enum kfit_status sweep(struct collection *c, bool manifests, struct kfit_error *err)
+static int sweep(void *ctx, const struct kfit_dir *d, const char *name)
 {
-    int fd = openat(c->dir.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    enum kfit_status s = KFIT_OK;
-    if (!d) {
-        s = kfit_dir_fail(&c->dir, "", "listing", err);
-        if (fd >= 0)
-            close(fd);
-        return s;
-    }
-    for (const struct dirent *e; s == KFIT_OK && (e = readdir(d));) {
-        uint64_t number;
-        bool manifest;
-        struct stat st;
-        if (!goes(c, e->d_name, &number, &manifest) || manifest != manifests ||
-            fstatat(c->dir.fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
-            continue;
-        if (!c->p->dry_run && unlinkat(c->dir.fd, e->d_name, 0) && errno != ENOENT)
-            s = kfit_dir_fail(&c->dir, e->d_name, "removing", err);
-        else if (c->p->fn)
-            c->p->fn(c->p->ctx, number, e->d_name, (uint64_t)st.st_size);
-    }
-    closedir(d);
-    return s;
+    struct collection *c = ctx;
+    uint64_t number;
+    bool manifest;
+    struct stat st;
+    if (!goes(c, name, &number, &manifest) || manifest != c->manifests ||
+        fstatat(d->fd, name, &st, AT_SYMLINK_NOFOLLOW))
+        return 0;
+    if (!c->p->dry_run && unlinkat(d->fd, name, 0) && errno != ENOENT)
+        c->status = kfit_dir_fail(d, name, "removing", c->err);
+    else if (c->p->fn)
+        c->p->fn(c->p->ctx, number, name, (uint64_t)st.st_size);
+    return c->status != KFIT_OK;
+}
+
+/* One pass over the directory: the manifests, or all other files. */
+static enum kfit_status sweep_all(struct collection *c, bool manifests)
+{
+    c->manifests = manifests;
+    enum kfit_status s = kfit_dir_each(&c->dir, sweep, c, c->err);
+    return s == KFIT_OK ? c->status : s;
 }
 
 enum kfit_status kfit_generation_collect(const struct kfit_collect_params *p, struct kfit_error *err)
 {
-    struct collection c = {.p = p, .dir.fd = -1};
+    struct collection c = {.p = p, .dir.fd = -1, .err = err};
     struct kfit_dir cache = {.fd = -1};
     uint8_t sha256[32];
     int lock = -1;
@@ -91,9 +89,9 @@ enum kfit_status kfit_generation_collect(const struct kfit_collect_params *p, st
     if (s == KFIT_OK)
         s = kfit_generation_numbers(&c.dir, newest, &c.newest, err);
     if (s == KFIT_OK)
-        s = sweep(&c, true, err); /* a number exists while it has a manifest */
+        s = sweep_all(&c, true); /* a number exists while it has a manifest */
     if (s == KFIT_OK)
-        s = sweep(&c, false, err);
+        s = sweep_all(&c, false);
     if (s == KFIT_OK && !p->dry_run && fsync(c.dir.fd))
         s = kfit_dir_fail(&c.dir, "", "writing", err);
     if (lock >= 0)

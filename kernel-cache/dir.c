@@ -1,5 +1,6 @@
 #include "dir.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -193,6 +194,24 @@ enum kfit_status kfit_dir_replace(const struct kfit_dir *d, const char *name, co
     if (s != KFIT_OK)
         unlinkat(d->fd, temp, 0);
     return s;
+}
+
+enum kfit_status kfit_dir_each(const struct kfit_dir *d,
+                               int (*fn)(void *ctx, const struct kfit_dir *d, const char *name), void *ctx,
+                               struct kfit_error *err)
+{
+    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        enum kfit_status s = kfit_dir_fail(d, "", "listing", err);
+        if (fd >= 0)
+            close(fd);
+        return s;
+    }
+    for (const struct dirent *e; (e = readdir(dir)) && !fn(ctx, d, e->d_name);)
+        ;
+    closedir(dir);
+    return KFIT_OK;
 }
 
 enum kfit_status kfit_dir_lock(const struct kfit_dir *d, const char *name, int *fd, struct kfit_error *err)

@@ -34,6 +34,11 @@ enum kfit_status kfit_file_read(const char *path, char *buf, size_t size, size_t
 enum kfit_status kfit_dir_replace(const struct kfit_dir *d, const char *name, const void *data, size_t bytes,
                                   mode_t mode, struct kfit_error *err);
 
+/* Calls fn with the name of each entry of d, in no order, until it returns non-zero. */
+enum kfit_status kfit_dir_each(const struct kfit_dir *d,
+                               int (*fn)(void *ctx, const struct kfit_dir *d, const char *name), void *ctx,
+                               struct kfit_error *err);
+
 /* Makes d/name if missing and takes a write lock (fcntl) on its first byte, until *fd or any other
  * descriptor of that file in this process is closed. KFIT_E_BUSY says who holds it. */
 enum kfit_status kfit_dir_lock(const struct kfit_dir *d, const char *name, int *fd, struct kfit_error *err);

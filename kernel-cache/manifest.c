@@ -1,6 +1,5 @@
 #include "manifest.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -342,23 +341,23 @@ enum kfit_status kfit_manifest_load(const struct kfit_dir *d, uint64_t number, s
     return s;
 }
 
+struct numbers {
+    int (*fn)(void *ctx, uint64_t number);
+    void *ctx;
+};
+
+static int manifest_number(void *ctx, const struct kfit_dir *d, const char *name)
+{
+    const struct numbers *n = ctx;
+    const char *p = name;
+    uint64_t number;
+    (void)d;
+    return kfit_scan_number(&p, p + strlen(p), NUMBER_MAX, &number) && !strcmp(p, ".json") &&
+           n->fn(n->ctx, number);
+}
+
 enum kfit_status kfit_generation_numbers(const struct kfit_dir *d, int (*fn)(void *ctx, uint64_t number),
                                          void *ctx, struct kfit_error *err)
 {
-    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        enum kfit_status s = kfit_dir_fail(d, "", "listing", err);
-        if (fd >= 0)
-            close(fd);
-        return s;
-    }
-    for (const struct dirent *e; (e = readdir(dir));) {
-        const char *p = e->d_name;
-        uint64_t n;
-        if (kfit_scan_number(&p, p + strlen(p), NUMBER_MAX, &n) && !strcmp(p, ".json") && fn(ctx, n))
-            break;
-    }
-    closedir(dir);
-    return KFIT_OK;
+    return kfit_dir_each(d, manifest_number, &(struct numbers){fn, ctx}, err);
 }

@@ -1,7 +1,6 @@
 /* Crashes remembered and bans of this host: small files whose locks end with their processes. */
 #include "kfit/state.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -149,25 +148,6 @@ static bool begins(const char *name, const char *with)
     return !strncmp(name, with, strlen(with));
 }
 
-/* Calls fn with each name, until it returns non-zero. */
-static enum kfit_status each_name(const struct kfit_dir *d,
-                                  int (*fn)(void *ctx, const struct kfit_dir *d, const char *name), void *ctx,
-                                  struct kfit_error *err)
-{
-    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        enum kfit_status s = kfit_dir_fail(d, "", "listing", err);
-        if (fd >= 0)
-            close(fd);
-        return s;
-    }
-    for (const struct dirent *e; (e = readdir(dir)) && !fn(ctx, d, e->d_name);)
-        ;
-    closedir(dir);
-    return KFIT_OK;
-}
-
 /* ---- counting ---- */
 
 struct scan {
@@ -252,7 +232,7 @@ enum kfit_status kfit_state_check(const char *dir, const struct kfit_trace_heade
     }
     struct scan scan = {.me = &mine, .now = now_ns()};
     int64_t last = 0;
-    s = each_name(&d, look, &scan, err);
+    s = kfit_dir_each(&d, look, &scan, err);
     mine.ends = count_ends(&scan, &last);
     mine.found_ns = last;
     mine.check = check_of(&mine);
@@ -434,7 +414,7 @@ enum kfit_status kfit_state_each(const char *dir, int (*fn)(void *ctx, const str
     if (s == KFIT_E_NOTFOUND)
         return KFIT_OK;
     if (s == KFIT_OK)
-        s = each_name(&d, tell_name, &each, err);
+        s = kfit_dir_each(&d, tell_name, &each, err);
     kfit_dir_close(&d);
     return s;
 }
@@ -467,7 +447,7 @@ enum kfit_status kfit_state_clear(const char *dir, unsigned *cleared, struct kfi
     if (s == KFIT_E_NOTFOUND)
         return KFIT_OK;
     if (s == KFIT_OK)
-        s = each_name(&d, forget, &c, err);
+        s = kfit_dir_each(&d, forget, &c, err);
     kfit_dir_close(&d);
     *cleared = c.held;
     return s == KFIT_OK ? c.s : s;

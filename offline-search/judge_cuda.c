@@ -274,6 +274,16 @@ static enum kfit_status cuda_open(const struct kfit_judge_params *p, uint64_t se
     return KFIT_OK;
 }
 
+/* Asks a fresh runner, which stays open. */
+static enum kfit_status ask(const char *program, const struct kfit_cu_command *m, struct session_cuda *s,
+                            struct kfit_error *err)
+{
+    enum kfit_status st = session_cuda_open(s, program, 4096, err);
+    if (st == KFIT_OK)
+        st = session_cuda_do(s, m, err);
+    return st == KFIT_E_CRASH ? KFIT_E_UNSUPPORTED : st; /* the message says what is missing */
+}
+
 enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_generic *generic,
                                      struct kfit_env *env, struct kfit_device_info *info,
                                      struct kfit_error *err)
@@ -285,11 +295,7 @@ enum kfit_status kfit_judge_cuda_env(const char *runner, const struct kfit_gener
     if (st == KFIT_OK)
         st = kfit_nvrtc_version(compiler, sizeof compiler, err);
     if (st == KFIT_OK)
-        st = session_cuda_open(&s, program, 4096, err);
-    if (st == KFIT_OK)
-        st = session_cuda_do(&s, &m, err);
-    if (st == KFIT_E_CRASH)
-        st = KFIT_E_UNSUPPORTED; /* the message says what is missing */
+        st = ask(program, &m, &s, err);
     if (st == KFIT_OK) {
         const struct kfit_cu_reply *r = &s.reply;
         snprintf(driver, sizeof driver, "CUDA %d.%d", r->driver / 1000, r->driver % 1000 / 10);
@@ -310,9 +316,7 @@ enum kfit_status kfit_judge_cuda_profiler(const char *runner, const struct kfit_
     struct kfit_cu_command m = {.what = KFIT_CU_DESCRIBE, .limit_ms = 20000};
     enum kfit_status st = judge_find_program(runner, "kfit-runner-cuda", program, err);
     if (st == KFIT_OK)
-        st = session_cuda_open(&s, program, 4096, err);
-    if (st == KFIT_OK)
-        st = session_cuda_do(&s, &m, err);
+        st = ask(program, &m, &s, err);
     m.what = KFIT_CU_KERNELS;
     m.generic = *generic;
     if (st == KFIT_OK)
@@ -342,11 +346,7 @@ static enum kfit_status identify(const char *runner, char id[48], struct kfit_er
     const struct kfit_cu_command m = {.what = KFIT_CU_IDENTIFY, .limit_ms = 20000};
     enum kfit_status st = judge_find_program(runner, "kfit-runner-cuda", program, err);
     if (st == KFIT_OK)
-        st = session_cuda_open(&s, program, 4096, err);
-    if (st == KFIT_OK)
-        st = session_cuda_do(&s, &m, err);
-    if (st == KFIT_E_CRASH)
-        st = KFIT_E_UNSUPPORTED; /* the message says what is missing */
+        st = ask(program, &m, &s, err);
     snprintf(id, 48, "%s", st == KFIT_OK ? s.reply.info.id : "");
     session_cuda_close(&s);
     return st;

@@ -71,6 +71,15 @@ char *kfit_test_read(const char *path, size_t *bytes)
     return buf;
 }
 
+char *kfit_test_path(const char *name)
+{
+    static char text[8][512];
+    static unsigned turn;
+    char *p = text[turn++ % 8];
+    snprintf(p, sizeof text[0], "%s/%s", kfit_test_dir(), name);
+    return p;
+}
+
 void kfit_test_write(const char *path, const void *data, size_t bytes)
 {
     FILE *f = fopen(path, "wb");

@@ -81,6 +81,8 @@ __attribute__((noreturn, format(printf, 1, 2))) void kfit_test_skip(const char *
 
 /* A fresh directory that is removed when the case ends; valid until then. */
 const char *kfit_test_dir(void);
+/* DIR/name; good for eight more calls. */
+char *kfit_test_path(const char *name);
 /* splitmix64 from the printed seed. */
 uint64_t kfit_test_random(void);
 /* Reads a whole file (malloc'ed, NUL beyond the end); fails the case if it cannot. */

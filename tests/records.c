@@ -92,6 +92,26 @@ struct kfit_record *records_make(unsigned n)
     return r;
 }
 
+uint64_t records_publish(const char *dir, unsigned n, const char *approver, const char *note,
+                         const struct kfit_secret_key *sign)
+{
+    const struct kfit_env env = records_env();
+    struct kfit_record *r = records_make(n);
+    struct kfit_publish_params p = {.dir = dir,
+                                    .records = r,
+                                    .count = n,
+                                    .envs = &env,
+                                    .env_count = 1,
+                                    .approver = approver,
+                                    .note = note,
+                                    .sign = sign};
+    struct kfit_error err = {0};
+    uint64_t number = 0;
+    CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
+    free(r);
+    return number;
+}
+
 bool records_same(const struct kfit_record *a, const struct kfit_record *b)
 {
     struct kfit_record x = *a, y = *b;

@@ -4,6 +4,7 @@
 
 #include "kfit/env.h"
 #include "kfit/record.h"
+#include "kfit/trust.h"
 
 #define RECORDS_IMAGE_BYTES 1500
 
@@ -15,6 +16,9 @@ void records_fill(struct kfit_record *r, unsigned i, uint8_t *image);
 struct kfit_record records_winner(const struct kfit_env *env, const void *image, uint64_t bytes);
 /* n records and their images; never freed. */
 struct kfit_record *records_make(unsigned n);
+/* Publishes records_make(n) in cache directory dir, signed if sign; returns its number. */
+uint64_t records_publish(const char *dir, unsigned n, const char *approver, const char *note,
+                         const struct kfit_secret_key *sign);
 bool records_same(const struct kfit_record *a, const struct kfit_record *b);
 
 #endif

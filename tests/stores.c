@@ -7,11 +7,9 @@
 
 char *stores_path(const char *name)
 {
-    static char text[4][512];
-    static unsigned turn;
-    char *p = text[turn++ % 4];
-    snprintf(p, sizeof text[0], "%s/cache%s", kfit_test_dir(), name);
-    return p;
+    char below[64];
+    snprintf(below, sizeof below, "cache%s", name);
+    return kfit_test_path(below);
 }
 
 struct kfit_store *stores_open(unsigned flags)

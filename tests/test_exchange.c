@@ -15,52 +15,29 @@
 #include <time.h>
 #include <unistd.h>
 
-static char *path(const char *name)
-{
-    static char text[8][512];
-    static unsigned turn;
-    char *p = text[turn++ % 8];
-    snprintf(p, sizeof text[0], "%s/%s", kfit_test_dir(), name);
-    return p;
-}
-
 static const struct kfit_secret_key *key(unsigned i)
 {
     static struct kfit_secret_key keys[2];
     struct kfit_public_key made;
     struct kfit_error err = {0};
     const char *names[] = {"key0", "key1"};
-    if (access(path(names[i]), F_OK))
-        CHECK_OK(kfit_secret_key_make(path(names[i]), NULL, &made, &err), err);
-    CHECK_OK(kfit_secret_key_read(path(names[i]), &keys[i], &err), err);
+    if (access(kfit_test_path(names[i]), F_OK))
+        CHECK_OK(kfit_secret_key_make(kfit_test_path(names[i]), NULL, &made, &err), err);
+    CHECK_OK(kfit_secret_key_read(kfit_test_path(names[i]), &keys[i], &err), err);
     return &keys[i];
 }
 
 static uint64_t publish(const char *dir, unsigned n, const struct kfit_secret_key *sign)
 {
-    const struct kfit_env env = records_env();
-    struct kfit_record *r = records_make(n);
-    struct kfit_publish_params p = {.dir = path(dir),
-                                    .records = r,
-                                    .count = n,
-                                    .envs = &env,
-                                    .env_count = 1,
-                                    .approver = "Ada",
-                                    .note = "a note",
-                                    .sign = sign};
-    struct kfit_error err = {0};
-    uint64_t number = 0;
-    CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
-    free(r);
-    return number;
+    return records_publish(kfit_test_path(dir), n, "Ada", "a note", sign);
 }
 
 static void export(const char *dir, const char *which, const char *to)
 {
     struct kfit_generation *g;
     struct kfit_error err = {0};
-    CHECK_OK(kfit_generation_open(path(dir), which, &g, &err), err);
-    CHECK_OK(kfit_generation_export(g, path(to), &err), err);
+    CHECK_OK(kfit_generation_open(kfit_test_path(dir), which, &g, &err), err);
+    CHECK_OK(kfit_generation_export(g, kfit_test_path(to), &err), err);
     kfit_generation_close(g);
 }
 
@@ -68,7 +45,7 @@ static struct kfit_generation *opened(const char *file)
 {
     struct kfit_generation *g;
     struct kfit_error err = {0};
-    CHECK_OK(kfit_generation_open_file(path(file), NULL, &g, &err), err);
+    CHECK_OK(kfit_generation_open_file(kfit_test_path(file), NULL, &g, &err), err);
     return g;
 }
 
@@ -76,7 +53,7 @@ static void refused(const char *file, const char *trust, enum kfit_status want, 
 {
     struct kfit_generation *g;
     struct kfit_error err = {0};
-    enum kfit_status s = kfit_generation_open_file(path(file), trust, &g, &err);
+    enum kfit_status s = kfit_generation_open_file(kfit_test_path(file), trust, &g, &err);
     CHECK_MSG(s == want, "%s (%s), expected %s", kfit_status_str(s), err.text, kfit_status_str(want));
     CHECK_MSG(strstr(err.text, text), "\"%s\" does not say \"%s\"", err.text, text);
     CHECK(!g);
@@ -84,8 +61,8 @@ static void refused(const char *file, const char *trust, enum kfit_status want, 
 
 static void write_file(const char *name, const void *bytes, size_t n)
 {
-    unlink(path(name));
-    kfit_test_write(path(name), bytes, n);
+    unlink(kfit_test_path(name));
+    kfit_test_write(kfit_test_path(name), bytes, n);
 }
 
 /* The file of manifest m and data, whatever they are: all digests right. */
@@ -146,7 +123,7 @@ static void what_was_exported_comes_back(void)
         char number[2] = {(char)('0' + i), 0}, file[3] = {'f', (char)('0' + i), 0};
         export("a", number, file);
         struct kfit_manifest m;
-        CHECK_OK(kfit_manifest_read(path("a"), i, &m, &err), err);
+        CHECK_OK(kfit_manifest_read(kfit_test_path("a"), i, &m, &err), err);
         g = opened(file);
         CHECK(!memcmp(kfit_generation_manifest(g), &m, sizeof m));
         CHECK_OK(kfit_generation_each(g, 0, see, records_make(50), &err), err);
@@ -154,20 +131,20 @@ static void what_was_exported_comes_back(void)
     }
     umask(0);
     export("a", NULL, "f3");
-    CHECK(!stat(path("f3"), &st) && (st.st_mode & 07777) == 0644);
+    CHECK(!stat(kfit_test_path("f3"), &st) && (st.st_mode & 07777) == 0644);
     /* what is there stays */
     write_file("mine", "mine", 4);
-    CHECK_OK(kfit_generation_open(path("a"), NULL, &g, &err), err);
-    CHECK_STATUS(kfit_generation_export(g, path("mine"), &err), KFIT_E_EXISTS);
-    CHECK(!strcmp(kfit_test_read(path("mine"), NULL), "mine"));
-    CHECK(!symlink("nowhere", path("link")));
-    CHECK_STATUS(kfit_generation_export(g, path("link"), &err), KFIT_E_EXISTS);
-    CHECK(access(path("nowhere"), F_OK));
-    CHECK_STATUS(kfit_generation_export(g, path("no/where"), &err), KFIT_E_NOTFOUND);
+    CHECK_OK(kfit_generation_open(kfit_test_path("a"), NULL, &g, &err), err);
+    CHECK_STATUS(kfit_generation_export(g, kfit_test_path("mine"), &err), KFIT_E_EXISTS);
+    CHECK(!strcmp(kfit_test_read(kfit_test_path("mine"), NULL), "mine"));
+    CHECK(!symlink("nowhere", kfit_test_path("link")));
+    CHECK_STATUS(kfit_generation_export(g, kfit_test_path("link"), &err), KFIT_E_EXISTS);
+    CHECK(access(kfit_test_path("nowhere"), F_OK));
+    CHECK_STATUS(kfit_generation_export(g, kfit_test_path("no/where"), &err), KFIT_E_NOTFOUND);
     kfit_generation_close(g);
     /* a damaged record is not carried on */
     size_t n;
-    char *bytes = kfit_test_read(path("f1"), &n), *at = memmem(bytes, n, "kfitrec", 8);
+    char *bytes = kfit_test_read(kfit_test_path("f1"), &n), *at = memmem(bytes, n, "kfitrec", 8);
     struct kfit_manifest m;
     size_t offset;
     CHECK_OK(kfit_export_parse(bytes, n, n, "f1", &m, &offset, &err), err);
@@ -183,18 +160,20 @@ static void every_truncation_and_flip(void)
     struct kfit_generation *g;
     publish("a", 5, key(0));
     export("a", NULL, "f");
-    char *bytes = kfit_test_read(path("f"), &n);
+    char *bytes = kfit_test_read(kfit_test_path("f"), &n);
     CHECK_OK(kfit_export_parse(bytes, n, n, "f", &m, &offset, NULL), (struct kfit_error){""});
     for (size_t cut = 0; cut < n; cut += cut < offset + 20 ? 1 : 1 + kfit_test_random() % 200) {
         write_file("cut", bytes, cut);
-        CHECK_MSG(kfit_generation_open_file(path("cut"), NULL, &g, NULL) == KFIT_E_FORMAT, "cut at %zu", cut);
+        CHECK_MSG(kfit_generation_open_file(kfit_test_path("cut"), NULL, &g, NULL) == KFIT_E_FORMAT,
+                  "cut at %zu", cut);
     }
-    int fd = open(path("f"), O_RDWR);
+    int fd = open(kfit_test_path("f"), O_RDWR);
     CHECK(fd >= 0);
     for (size_t bit = 0; bit < 8 * n; bit += bit < 8 * offset ? 1 : 1 + kfit_test_random() % 400) {
         char flipped = bytes[bit / 8] ^ (char)(1u << bit % 8);
         CHECK(pwrite(fd, &flipped, 1, (off_t)(bit / 8)) == 1);
-        CHECK_MSG(kfit_generation_open_file(path("f"), NULL, &g, NULL) != KFIT_OK, "bit %zu flipped", bit);
+        CHECK_MSG(kfit_generation_open_file(kfit_test_path("f"), NULL, &g, NULL) != KFIT_OK,
+                  "bit %zu flipped", bit);
         CHECK(pwrite(fd, &bytes[bit / 8], 1, (off_t)(bit / 8)) == 1);
     }
     close(fd);
@@ -209,7 +188,7 @@ static void lies(void)
     struct kfit_error err = {0};
     publish("a", 5, NULL);
     export("a", NULL, "f");
-    char *bytes = kfit_test_read(path("f"), &n), *line;
+    char *bytes = kfit_test_read(kfit_test_path("f"), &n), *line;
     CHECK_OK(kfit_export_parse(bytes, n, n, "f", &m, &offset, &err), err);
     const char *manifest = strchr(bytes, '\n') + 1;
     const int length = (int)(bytes + offset - manifest);
@@ -263,7 +242,8 @@ static void lies(void)
     bad.length = KFIT_DATA_BYTES_MAX + 1; /* a sparse file that is as long as it says */
     forge("lie", &bad, "", 0);
     struct stat st;
-    CHECK(!stat(path("lie"), &st) && !truncate(path("lie"), st.st_size + (off_t)bad.length));
+    CHECK(!stat(kfit_test_path("lie"), &st) &&
+          !truncate(kfit_test_path("lie"), st.st_size + (off_t)bad.length));
     refused("lie", NULL, KFIT_E_FORMAT, "at most 1073741824 are read");
     bad = m;
     bad.number = 0;
@@ -277,10 +257,10 @@ static void lies(void)
     bad.length = 5;
     forge("lie", &bad, "hello", 5);
     refused("lie", NULL, KFIT_E_FORMAT, "not an LMDB file");
-    CHECK(!mkfifo(path("fifo"), 0600));
+    CHECK(!mkfifo(kfit_test_path("fifo"), 0600));
     refused("fifo", NULL, KFIT_E_ARG, "not a regular file");
     refused("", NULL, KFIT_E_ARG, "not a regular file");
-    CHECK(!symlink("f", path("link")));
+    CHECK(!symlink("f", kfit_test_path("link")));
     kfit_generation_close(opened("link")); /* it is data, wherever it lies */
 }
 
@@ -298,12 +278,12 @@ static void signatures_are_checked(void)
     export("a", "1", "unsigned");
     export("a", "2", "signed");
     refused("unsigned", trust[0], KFIT_E_TRUST, "unsigned: not signed");
-    CHECK_OK(kfit_generation_open_file(path("signed"), trust[0], &g, &err), err);
+    CHECK_OK(kfit_generation_open_file(kfit_test_path("signed"), trust[0], &g, &err), err);
     kfit_generation_close(g);
     refused("signed", trust[1], KFIT_E_TRUST, "not one of the 1 trusted keys");
     refused("signed", "", KFIT_E_TRUST, "names no key");
     /* other values under the same signature: refused whoever is trusted */
-    char *bytes = kfit_test_read(path("signed"), &n);
+    char *bytes = kfit_test_read(kfit_test_path("signed"), &n);
     CHECK_OK(kfit_export_parse(bytes, n, n, "f", &m, &offset, &err), err);
     m.number = 9;
     forge("forged", &m, bytes + offset, n - offset);
@@ -322,7 +302,7 @@ static void hostile_pages(void)
     unsigned good = 0, pages = 0;
     publish("a", 200, NULL);
     export("a", NULL, "f");
-    char *bytes = kfit_test_read(path("f"), &n);
+    char *bytes = kfit_test_read(kfit_test_path("f"), &n);
     CHECK_OK(kfit_export_parse(bytes, n, n, "f", &m, &offset, &err), err);
     char *data = bytes + offset, *bad = malloc(m.length);
     for (unsigned round = 0; round < 1500; round++) {
@@ -340,7 +320,7 @@ static void hostile_pages(void)
             memcpy(bad + at, &word, bytes_of[kfit_test_random() % 5]);
         }
         forge("bad", &m, bad, m.length);
-        enum kfit_status s = kfit_generation_open_file(path("bad"), NULL, &g, &why);
+        enum kfit_status s = kfit_generation_open_file(kfit_test_path("bad"), NULL, &g, &why);
         pages += strstr(why.text, "made to harm") != NULL;
         if (s == KFIT_OK) {
             good++;
@@ -366,7 +346,7 @@ static void endless_trees(void)
     struct kfit_error err = {0};
     publish("a", 200, NULL);
     export("a", NULL, "f");
-    char *bytes = kfit_test_read(path("f"), &n);
+    char *bytes = kfit_test_read(kfit_test_path("f"), &n);
     CHECK_OK(kfit_export_parse(bytes, n, n, "f", &m, &offset, &err), err);
     char *data = bytes + offset;
     const size_t meta = 4096 * (word_at(data, 4096 + 144, 8) > word_at(data, 144, 8)); /* the newer one */
@@ -401,7 +381,7 @@ static void endless_trees(void)
 static enum kfit_status import(const char *dir, const char *file, struct kfit_import_params p,
                                uint64_t *number, enum kfit_imported *how, struct kfit_error *err)
 {
-    p.dir = path(dir);
+    p.dir = kfit_test_path(dir);
     p.from = opened(file);
     p.approver = "Bob";
     enum kfit_status s = kfit_generation_import(&p, number, how, err);
@@ -419,7 +399,7 @@ static void imports(const char *dir, const char *file, struct kfit_import_params
     CHECK_OK(import(dir, file, p, &number, &how, &err), err);
     CHECK_INT(number, want);
     CHECK_INT(how, want_how);
-    CHECK_OK(kfit_generation_current(path(dir), &current, sha256, &err), err);
+    CHECK_OK(kfit_generation_current(kfit_test_path(dir), &current, sha256, &err), err);
     CHECK(how != KFIT_IMPORTED || current == number);
 }
 
@@ -427,7 +407,7 @@ static struct kfit_manifest manifest_of(const char *dir, uint64_t number)
 {
     struct kfit_manifest m;
     struct kfit_error err = {0};
-    CHECK_OK(kfit_manifest_read(path(dir), number, &m, &err), err);
+    CHECK_OK(kfit_manifest_read(kfit_test_path(dir), number, &m, &err), err);
     return m;
 }
 
@@ -450,7 +430,7 @@ static void numbers_and_signatures(void)
     imports("b", "f3", none, 3, KFIT_IMPORTED);
     struct kfit_manifest m = manifest_of("b", 3), was = manifest_of("a", 3);
     CHECK(!memcmp(&m, &was, sizeof m));
-    CHECK_OK(kfit_generation_open_trusted(path("b"), NULL, trust, &g, &err), err);
+    CHECK_OK(kfit_generation_open_trusted(kfit_test_path("b"), NULL, trust, &g, &err), err);
     kfit_generation_close(g);
     imports("b", "f3", none, 3, KFIT_IMPORTED_BEFORE);
     imports("b", "f5", none, 5, KFIT_IMPORTED);
@@ -459,7 +439,7 @@ static void numbers_and_signatures(void)
     /* passed: under the next number, which the signature is not for */
     CHECK_STATUS(import("b", "f4", none, &number, &how, &err), KFIT_E_TRUST);
     CHECK_MSG(strstr(err.text, "would become number 6"), "%s", err.text);
-    CHECK_INT(kfit_generation_list(path("b"), NULL, 0), 2);
+    CHECK_INT(kfit_generation_list(kfit_test_path("b"), NULL, 0), 2);
     imports("b", "f4", sign, 6, KFIT_IMPORTED);
     m = manifest_of("b", 6);
     CHECK(!memcmp(m.signed_by, key(1)->public_key.bytes, 32));
@@ -479,17 +459,17 @@ static void numbers_and_signatures(void)
     imports("c", "f5", none, 5, KFIT_IMPORTED);
 
     /* signed anew where it came from */
-    CHECK_OK(kfit_generation_sign(path("a"), 3, key(1), &err), err);
+    CHECK_OK(kfit_generation_sign(kfit_test_path("a"), 3, key(1), &err), err);
     export("a", "3", "f3again");
     imports("b", "f3again", none, 3, KFIT_IMPORTED_SIGNATURE);
     m = manifest_of("b", 3);
     CHECK(!memcmp(m.signed_by, key(1)->public_key.bytes, 32));
-    CHECK_OK(kfit_generation_open(path("b"), "3", &g, &err), err);
+    CHECK_OK(kfit_generation_open(kfit_test_path("b"), "3", &g, &err), err);
     kfit_generation_close(g);
 
     /* a number that would leave none to others is not kept */
     size_t n, offset;
-    char *bytes = kfit_test_read(path("f5"), &n);
+    char *bytes = kfit_test_read(kfit_test_path("f5"), &n);
     CHECK_OK(kfit_export_parse(bytes, n, n, "f5", &m, &offset, &err), err);
     m.number = UINT64_MAX / 2;
     forge("far", &m, bytes + offset, n - offset);
@@ -520,7 +500,7 @@ static void survives_sigkill(void)
         struct kfit_manifest before, after;
         uint64_t was, now;
         uint8_t sha256[32];
-        CHECK_OK(kfit_generation_current(path("b"), &was, sha256, &err), err);
+        CHECK_OK(kfit_generation_current(kfit_test_path("b"), &was, sha256, &err), err);
         before = manifest_of("b", was);
         pid_t pid = fork();
         if (!pid) {
@@ -533,12 +513,12 @@ static void survives_sigkill(void)
         const struct timespec pause = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
         nanosleep(&pause, NULL);
         CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
-        CHECK_OK(kfit_generation_current(path("b"), &now, sha256, &err), err);
+        CHECK_OK(kfit_generation_current(kfit_test_path("b"), &now, sha256, &err), err);
         after = manifest_of("b", now);
         CHECK(!memcmp(after.sha256, sha256, 32) && (now != was || !memcmp(&before, &after, sizeof after)));
         changed += now != was;
         struct kfit_generation *g;
-        CHECK_OK(kfit_generation_open(path("b"), NULL, &g, &err), err);
+        CHECK_OK(kfit_generation_open(kfit_test_path("b"), NULL, &g, &err), err);
         struct kfit_record *all = records_make(50);
         CHECK_OK(kfit_generation_each(g, 0, see, all, &err), err);
         free(all);
@@ -553,8 +533,8 @@ static void small_disk(void)
         SKIP("no mount namespace: %s", strerror(errno));
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) /* the root of a chroot is no mount */
         SKIP("mounts cannot be made private here: %s", strerror(errno));
-    CHECK(!mkdir(path("small"), 0755));
-    if (mount("tmpfs", path("small"), "tmpfs", 0, "size=300k,mode=755"))
+    CHECK(!mkdir(kfit_test_path("small"), 0755));
+    if (mount("tmpfs", kfit_test_path("small"), "tmpfs", 0, "size=300k,mode=755"))
         SKIP("no tmpfs: %s", strerror(errno));
 }
 
@@ -568,17 +548,18 @@ static void fills_the_disk(void)
     publish("a", 5, NULL);
     publish("a", 1000, NULL);
     export("a", "2", "big");
-    CHECK_OK(kfit_generation_open(path("a"), "2", &g, &err), err);
-    CHECK_STATUS(kfit_generation_export(g, path("small/file"), &err), KFIT_E_FULL);
+    CHECK_OK(kfit_generation_open(kfit_test_path("a"), "2", &g, &err), err);
+    CHECK_STATUS(kfit_generation_export(g, kfit_test_path("small/file"), &err), KFIT_E_FULL);
     CHECK_MSG(strstr(err.text, "free some space"), "%s", err.text);
     kfit_generation_close(g);
     CHECK_STATUS(import("small", "big", (struct kfit_import_params){0}, &number, &how, &err), KFIT_E_FULL);
-    CHECK_OK(kfit_generation_open(path("small"), NULL, &g, &err), err);
+    CHECK_OK(kfit_generation_open(kfit_test_path("small"), NULL, &g, &err), err);
     CHECK_INT(kfit_generation_manifest(g)->number, 1);
     kfit_generation_close(g);
     char *out;
-    CHECK(!kfit_test_run((const char *[]){"find", path("small"), "-type", "f", "-printf", "%f ", NULL}, NULL,
-                         &out, NULL));
+    CHECK(!kfit_test_run(
+        (const char *[]){"find", kfit_test_path("small"), "-type", "f", "-printf", "%f ", NULL}, NULL, &out,
+        NULL));
     CHECK_MSG(!strstr(out, "file") && !strstr(out, ".tmp") && !strstr(out, "2."), "left: %s", out);
 }
 
@@ -613,7 +594,7 @@ static void all_or_nothing_is_staged(void)
     struct kfit_stage_params p = {.records = r, .count = 60, .envs = &env, .env_count = 1};
     size_t staged;
     void *bytes;
-    CHECK_OK(kfit_store_open(path("a"), KFIT_STORE_WRITE, &s, &err), err);
+    CHECK_OK(kfit_store_open(kfit_test_path("a"), KFIT_STORE_WRITE, &s, &err), err);
     r[59].lo = -1; /* does not decode */
     CHECK_STATUS(kfit_store_stage_all(s, &p, &staged, &err), KFIT_E_FORMAT);
     CHECK(!staged && !staged_in(s));
@@ -654,7 +635,7 @@ static void staging_survives_sigkill(void)
         if (!pid) {
             struct kfit_store *s;
             size_t staged;
-            if (kfit_store_open(path("a"), KFIT_STORE_WRITE, &s, NULL) != KFIT_OK)
+            if (kfit_store_open(kfit_test_path("a"), KFIT_STORE_WRITE, &s, NULL) != KFIT_OK)
                 _exit(0);
             for (unsigned n = last + 10; n <= 1000; n += 10) /* ten more each time */
                 kfit_store_stage_all(
@@ -665,11 +646,11 @@ static void staging_survives_sigkill(void)
         const struct timespec pause = {0, (long)(kfit_test_random() % 8000000)};
         nanosleep(&pause, NULL);
         CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
-        if (access(path("a/store/data.mdb"), F_OK) && !last)
+        if (access(kfit_test_path("a/store/data.mdb"), F_OK) && !last)
             continue; /* killed before there was a store */
         struct kfit_store *s;
         struct kfit_error err = {0};
-        if (kfit_store_open(path("a"), KFIT_STORE_READ, &s, &err) != KFIT_OK) {
+        if (kfit_store_open(kfit_test_path("a"), KFIT_STORE_READ, &s, &err) != KFIT_OK) {
             CHECK_MSG(!last, "%s", err.text); /* half of one, which the next writer completes */
             continue;
         }

@@ -14,15 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static char *path(const char *name)
-{
-    static char text[8][512];
-    static unsigned turn;
-    char *p = text[turn++ % 8];
-    snprintf(p, sizeof text[0], "%s/%s", kfit_test_dir(), name);
-    return p;
-}
-
 /* ---- keys made of one byte ---- */
 
 static char *key_file(uint8_t seed)
@@ -35,10 +26,10 @@ static char *key_file(uint8_t seed)
     n += 64;
     n += snprintf(text + n, sizeof text - (size_t)n, " key%u\n", seed);
     snprintf(name, sizeof name, "key%u", seed);
-    unlink(path(name));
-    kfit_test_write(path(name), text, (size_t)n);
-    CHECK(!chmod(path(name), 0600));
-    return path(name);
+    unlink(kfit_test_path(name));
+    kfit_test_write(kfit_test_path(name), text, (size_t)n);
+    CHECK(!chmod(kfit_test_path(name), 0600));
+    return kfit_test_path(name);
 }
 
 static const struct kfit_secret_key *key(uint8_t seed)
@@ -65,28 +56,14 @@ static const char *public_of(uint8_t seed)
 
 static uint64_t publish(unsigned n, const struct kfit_secret_key *sign)
 {
-    const struct kfit_env env = records_env();
-    struct kfit_record *r = records_make(n);
-    struct kfit_publish_params p = {.dir = path("cache"),
-                                    .records = r,
-                                    .count = n,
-                                    .envs = &env,
-                                    .env_count = 1,
-                                    .approver = "test\t\"quoted\"",
-                                    .note = "why",
-                                    .sign = sign};
-    struct kfit_error err = {0};
-    uint64_t number = 0;
-    CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
-    free(r);
-    return number;
+    return records_publish(kfit_test_path("cache"), n, "test\t\"quoted\"", "why", sign);
 }
 
 static void opens(const char *which, const char *trust)
 {
     struct kfit_generation *g;
     struct kfit_error err = {0};
-    CHECK_OK(kfit_generation_open_trusted(path("cache"), which, trust, &g, &err), err);
+    CHECK_OK(kfit_generation_open_trusted(kfit_test_path("cache"), which, trust, &g, &err), err);
     kfit_generation_close(g);
 }
 
@@ -94,7 +71,7 @@ static void refused(const char *which, const char *trust, const char *text)
 {
     struct kfit_generation *g;
     struct kfit_error err = {0};
-    enum kfit_status s = kfit_generation_open_trusted(path("cache"), which, trust, &g, &err);
+    enum kfit_status s = kfit_generation_open_trusted(kfit_test_path("cache"), which, trust, &g, &err);
     CHECK_MSG(s == KFIT_E_TRUST, "open: %s (%s)", kfit_status_str(s), err.text);
     CHECK_MSG(strstr(err.text, text), "\"%s\" does not say \"%s\"", err.text, text);
     CHECK(!g);
@@ -103,16 +80,16 @@ static void refused(const char *which, const char *trust, const char *text)
 static void replace(const char *name, const void *data, size_t n)
 {
     char temp[600];
-    snprintf(temp, sizeof temp, "%s.new", path(name));
+    snprintf(temp, sizeof temp, "%s.new", kfit_test_path(name));
     kfit_test_write(temp, data, n);
-    CHECK(!chmod(temp, 0444) && !rename(temp, path(name)));
+    CHECK(!chmod(temp, 0444) && !rename(temp, kfit_test_path(name)));
 }
 
 static struct kfit_manifest manifest_of(uint64_t number)
 {
     struct kfit_manifest m;
     struct kfit_error err = {0};
-    CHECK_OK(kfit_manifest_read(path("cache"), number, &m, &err), err);
+    CHECK_OK(kfit_manifest_read(kfit_test_path("cache"), number, &m, &err), err);
     return m;
 }
 
@@ -173,7 +150,7 @@ static void only_what_is_signed_is_loaded(void)
     snprintf(both, sizeof both, "%s %s", public_of(2), public_of(1));
     opens(NULL, both);
     /* refused before anything but the manifest is looked at */
-    CHECK(!unlink(path("cache/generations/1.mdb")));
+    CHECK(!unlink(kfit_test_path("cache/generations/1.mdb")));
     refused("1", both, "not signed");
 }
 
@@ -220,7 +197,7 @@ static void every_flipped_bit_of_the_file(void)
     struct kfit_trust trust;
     struct kfit_error err = {0};
     CHECK_OK(kfit_trust_read(public_of(1), &trust, &err), err);
-    char *text = kfit_test_read(path("cache/generations/1.json"), &n);
+    char *text = kfit_test_read(kfit_test_path("cache/generations/1.json"), &n);
     for (size_t bit = 0; bit < 8 * n; bit++) {
         struct kfit_manifest m;
         text[bit / 8] ^= (char)(1u << bit % 8);
@@ -262,14 +239,15 @@ static void an_older_signed_generation_can_be_named(void)
 {
     publish(5, key(1));
     size_t n;
-    char *old = kfit_test_read(path("cache/current"), &n);
+    char *old = kfit_test_read(kfit_test_path("cache/current"), &n);
     publish(6, key(1));
     replace("cache/current", old, n);
     opens(NULL, public_of(1));
-    CHECK(!rename(path("cache/generations/1.json"), path("cache/generations/2.json")));
+    CHECK(!rename(kfit_test_path("cache/generations/1.json"), kfit_test_path("cache/generations/2.json")));
     struct kfit_generation *g;
     struct kfit_error err = {0};
-    CHECK_STATUS(kfit_generation_open_trusted(path("cache"), "2", public_of(1), &g, &err), KFIT_E_FORMAT);
+    CHECK_STATUS(kfit_generation_open_trusted(kfit_test_path("cache"), "2", public_of(1), &g, &err),
+                 KFIT_E_FORMAT);
     CHECK(strstr(err.text, "renamed"));
 }
 
@@ -280,16 +258,16 @@ static void keys_can_be_changed(void)
     publish(5, key(1));
     snprintf(both, sizeof both, "%s %s", public_of(1), public_of(2));
     opens(NULL, both); /* servers learn the new key first */
-    CHECK_OK(kfit_generation_sign(path("cache"), 1, key(2), &err), err);
+    CHECK_OK(kfit_generation_sign(kfit_test_path("cache"), 1, key(2), &err), err);
     opens(NULL, both);
     opens(NULL, public_of(2)); /* then the old one is forgotten */
     refused(NULL, public_of(1), "not one of the 1 trusted keys");
-    CHECK_STATUS(kfit_generation_sign(path("cache"), 9, key(2), &err), KFIT_E_NOTFOUND);
+    CHECK_STATUS(kfit_generation_sign(kfit_test_path("cache"), 9, key(2), &err), KFIT_E_NOTFOUND);
     size_t n;
-    char *bytes = kfit_test_read(path("cache/generations/1.mdb"), &n);
+    char *bytes = kfit_test_read(kfit_test_path("cache/generations/1.mdb"), &n);
     bytes[n / 2] ^= 1;
     replace("cache/generations/1.mdb", bytes, n);
-    CHECK_STATUS(kfit_generation_sign(path("cache"), 1, key(1), &err), KFIT_E_DIGEST);
+    CHECK_STATUS(kfit_generation_sign(kfit_test_path("cache"), 1, key(1), &err), KFIT_E_DIGEST);
     CHECK(!memcmp(manifest_of(1).signed_by, key(2)->public_key.bytes, 32)); /* nothing was done */
 }
 
@@ -307,7 +285,7 @@ static void signing_survives_sigkill(void)
         pid_t pid = fork();
         if (!pid)
             for (bool turn = false;; turn = !turn)
-                kfit_generation_sign(path("cache"), 1, turn ? one : two, &err);
+                kfit_generation_sign(kfit_test_path("cache"), 1, turn ? one : two, &err);
         nanosleep(&pause, NULL);
         CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
         opens(NULL, both);
@@ -407,37 +385,37 @@ static void files_of_keys(void)
     char text[200];
     publish(5, key(1));
     int n = snprintf(text, sizeof text, "%s Ada\n", public_of(1));
-    kfit_test_write(path("trusted"), text, (size_t)n);
-    CHECK(!chmod(path("trusted"), 0644));
-    opens(NULL, path("trusted"));
-    CHECK(!symlink("trusted", path("link"))); /* mounted secrets are links */
-    opens(NULL, path("link"));
+    kfit_test_write(kfit_test_path("trusted"), text, (size_t)n);
+    CHECK(!chmod(kfit_test_path("trusted"), 0644));
+    opens(NULL, kfit_test_path("trusted"));
+    CHECK(!symlink("trusted", kfit_test_path("link"))); /* mounted secrets are links */
+    opens(NULL, kfit_test_path("link"));
     for (unsigned bit = 0; bit < 2; bit++) {
-        CHECK(!chmod(path("trusted"), bit ? 0664 : 0646));
-        refused(NULL, path("trusted"), "chmod go-w");
+        CHECK(!chmod(kfit_test_path("trusted"), bit ? 0664 : 0646));
+        refused(NULL, kfit_test_path("trusted"), "chmod go-w");
     }
-    CHECK(!chmod(path("trusted"), 0644));
+    CHECK(!chmod(kfit_test_path("trusted"), 0644));
     if (!geteuid()) {
-        CHECK(!chown(path("trusted"), 1, 1));
-        refused(NULL, path("trusted"), "belongs to uid 1");
-        CHECK(!chown(path("trusted"), 0, 0));
+        CHECK(!chown(kfit_test_path("trusted"), 1, 1));
+        refused(NULL, kfit_test_path("trusted"), "belongs to uid 1");
+        CHECK(!chown(kfit_test_path("trusted"), 0, 0));
     }
-    refused(NULL, path("nowhere"), "nowhere: opening: No such file");
-    refused(NULL, path(""), "not a regular file");
-    CHECK(!mkfifo(path("fifo"), 0600));
-    refused(NULL, path("fifo"), "not a regular file");
-    kfit_test_write(path("empty"), "", 0);
-    CHECK(!chmod(path("empty"), 0600));
-    refused(NULL, path("empty"), "names no key");
+    refused(NULL, kfit_test_path("nowhere"), "nowhere: opening: No such file");
+    refused(NULL, kfit_test_path(""), "not a regular file");
+    CHECK(!mkfifo(kfit_test_path("fifo"), 0600));
+    refused(NULL, kfit_test_path("fifo"), "not a regular file");
+    kfit_test_write(kfit_test_path("empty"), "", 0);
+    CHECK(!chmod(kfit_test_path("empty"), 0600));
+    refused(NULL, kfit_test_path("empty"), "names no key");
     refused(NULL, "", "KFIT_TRUST: names no key");
     refused(NULL, "  ", "KFIT_TRUST: names no key");
     refused(NULL, "ed25519:", "KFIT_TRUST: line 1");
     refused(NULL, key_file(1), "line 2: expected"); /* a private key given by mistake */
     char *big = calloc(1, 20000);
     memset(big, '\n', 20000);
-    kfit_test_write(path("big"), big, 20000);
-    CHECK(!chmod(path("big"), 0600));
-    refused(NULL, path("big"), "longer than");
+    kfit_test_write(kfit_test_path("big"), big, 20000);
+    CHECK(!chmod(kfit_test_path("big"), 0600));
+    refused(NULL, kfit_test_path("big"), "longer than");
 }
 
 static void keys_are_made(void)
@@ -449,27 +427,27 @@ static void keys_are_made(void)
     struct stat st;
     size_t n;
     umask(0);
-    CHECK_OK(kfit_secret_key_make(path("k"), "Ada of\nbuild", &made, &err), err);
+    CHECK_OK(kfit_secret_key_make(kfit_test_path("k"), "Ada of\nbuild", &made, &err), err);
     CHECK_STR(made.name, "Ada_of_build");
-    CHECK(!stat(path("k"), &st) && (st.st_mode & 07777) == 0600);
-    CHECK(!stat(path("k.pub"), &st) && (st.st_mode & 07777) == 0644);
-    CHECK_OK(kfit_secret_key_read(path("k"), &read, &err), err);
+    CHECK(!stat(kfit_test_path("k"), &st) && (st.st_mode & 07777) == 0600);
+    CHECK(!stat(kfit_test_path("k.pub"), &st) && (st.st_mode & 07777) == 0644);
+    CHECK_OK(kfit_secret_key_read(kfit_test_path("k"), &read, &err), err);
     CHECK(!memcmp(&read.public_key, &made, sizeof made));
-    CHECK_OK(kfit_trust_read(path("k.pub"), &t, &err), err);
+    CHECK_OK(kfit_trust_read(kfit_test_path("k.pub"), &t, &err), err);
     CHECK(t.count == 1 && !memcmp(&t.key[0], &made, sizeof made));
     publish(5, &read);
-    opens(NULL, path("k.pub"));
+    opens(NULL, kfit_test_path("k.pub"));
 
-    char *before = kfit_test_read(path("k"), &n);
+    char *before = kfit_test_read(kfit_test_path("k"), &n);
     CHECK(strstr(before, "kfit-secret-ed25519:") && n < 300);
-    CHECK_STATUS(kfit_secret_key_make(path("k"), NULL, &made, &err), KFIT_E_EXISTS);
-    CHECK(!strcmp(kfit_test_read(path("k"), NULL), before));
-    kfit_test_write(path("l.pub"), "x", 1);
-    CHECK_STATUS(kfit_secret_key_make(path("l"), NULL, &made, &err), KFIT_E_EXISTS);
-    CHECK(access(path("l"), F_OK)); /* neither was made */
-    CHECK_STATUS(kfit_secret_key_make(path("no/where"), NULL, &made, &err), KFIT_E_NOTFOUND);
+    CHECK_STATUS(kfit_secret_key_make(kfit_test_path("k"), NULL, &made, &err), KFIT_E_EXISTS);
+    CHECK(!strcmp(kfit_test_read(kfit_test_path("k"), NULL), before));
+    kfit_test_write(kfit_test_path("l.pub"), "x", 1);
+    CHECK_STATUS(kfit_secret_key_make(kfit_test_path("l"), NULL, &made, &err), KFIT_E_EXISTS);
+    CHECK(access(kfit_test_path("l"), F_OK)); /* neither was made */
+    CHECK_STATUS(kfit_secret_key_make(kfit_test_path("no/where"), NULL, &made, &err), KFIT_E_NOTFOUND);
     struct kfit_public_key other;
-    CHECK_OK(kfit_secret_key_make(path("o"), NULL, &other, &err), err);
+    CHECK_OK(kfit_secret_key_make(kfit_test_path("o"), NULL, &other, &err), err);
     CHECK(memcmp(other.bytes, made.bytes, 32));
 }
 
@@ -500,18 +478,18 @@ static void private_keys_stay_private(void)
         "kfit-secret-ed25519:01010101010101010101010101010101010101010101010101010101010101012\n",
         "x\nkfit-secret-ed25519:0101010101010101010101010101010101010101010101010101010101010101\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        unlink(path("bad"));
-        kfit_test_write(path("bad"), texts[i], strlen(texts[i]));
-        CHECK(!chmod(path("bad"), 0600));
-        CHECK_STATUS(kfit_secret_key_read(path("bad"), &k, &err), KFIT_E_FORMAT);
+        unlink(kfit_test_path("bad"));
+        kfit_test_write(kfit_test_path("bad"), texts[i], strlen(texts[i]));
+        CHECK(!chmod(kfit_test_path("bad"), 0600));
+        CHECK_STATUS(kfit_secret_key_read(kfit_test_path("bad"), &k, &err), KFIT_E_FORMAT);
         CHECK_MSG(strstr(err.text, "kfit key new"), "%s", err.text);
         CHECK(!strstr(err.text, "0101")); /* no message shows what a private key may have been */
     }
-    unlink(path("bad"));
-    kfit_test_write(path("bad"), "#\0#\nx", 5);
-    CHECK(!chmod(path("bad"), 0600));
-    CHECK_STATUS(kfit_secret_key_read(path("bad"), &k, &err), KFIT_E_FORMAT);
-    CHECK_STATUS(kfit_secret_key_read(path("nowhere"), &k, &err), KFIT_E_NOTFOUND);
+    unlink(kfit_test_path("bad"));
+    kfit_test_write(kfit_test_path("bad"), "#\0#\nx", 5);
+    CHECK(!chmod(kfit_test_path("bad"), 0600));
+    CHECK_STATUS(kfit_secret_key_read(kfit_test_path("bad"), &k, &err), KFIT_E_FORMAT);
+    CHECK_STATUS(kfit_secret_key_read(kfit_test_path("nowhere"), &k, &err), KFIT_E_NOTFOUND);
 }
 
 /* ---- without libsodium ---- */
@@ -537,12 +515,12 @@ static void nothing_is_trusted(void)
     struct kfit_secret_key k;
     struct kfit_public_key made;
     struct kfit_error err = {0};
-    strcpy(trust, kfit_test_read(path("trusted"), NULL));
+    strcpy(trust, kfit_test_read(kfit_test_path("trusted"), NULL));
     refused(NULL, trust, "install libsodium.so.23 (Debian: libsodium23)");
     opens(NULL, NULL); /* unset, nothing changes */
-    CHECK_STATUS(kfit_secret_key_read(path("key1"), &k, &err), KFIT_E_UNSUPPORTED);
-    CHECK_STATUS(kfit_secret_key_make(path("k"), NULL, &made, &err), KFIT_E_UNSUPPORTED);
-    CHECK(access(path("k"), F_OK));
+    CHECK_STATUS(kfit_secret_key_read(kfit_test_path("key1"), &k, &err), KFIT_E_UNSUPPORTED);
+    CHECK_STATUS(kfit_secret_key_make(kfit_test_path("k"), NULL, &made, &err), KFIT_E_UNSUPPORTED);
+    CHECK(access(kfit_test_path("k"), F_OK));
 }
 
 /* In a process that has not loaded it yet: another one signs. */
@@ -554,7 +532,7 @@ static void libsodium_missing(void)
     if (!pid) {
         publish(5, key(1));
         const char *trust = public_of(1); /* before path: it calls path as well */
-        kfit_test_write(path("trusted"), trust, strlen(trust));
+        kfit_test_write(kfit_test_path("trusted"), trust, strlen(trust));
         _exit(0);
     }
     CHECK(waitpid(pid, &st, 0) == pid && !st);

@@ -138,8 +138,8 @@ __attribute__((returns_nonnull)) void *cli_alloc(void *p, size_t bytes);
 
 /* Prints and frees. */
 int cli_json_print(cJSON *root);
-/* Writes beside path what fill writes, then renames: a reader sees the old file or the new one. fill returns CLI_OK
- * or, after a message, what cli_write is to return; errors of `to` are looked for here. */
+/* cli_write_file of what fill writes, with the permissions of any new file. fill returns CLI_OK or, after a message,
+ * what cli_write is to return; errors of `to` are looked for here. */
 int cli_write(const char *path, int (*fill)(void *ctx, FILE *to), void *ctx);
 /* The same for JSON, and frees it. */
 int cli_json_write(cJSON *root, const char *path);

@@ -57,16 +57,9 @@ struct content {
     size_t env_count;
 };
 
-static bool add_env(struct content *c, struct kfit_generation *g, const struct kfit_record *r)
+static bool env_text(void *g, uint64_t hash, char *to)
 {
-    for (size_t i = 0; i < c->env_count; i++)
-        if (c->envs[i].hard_hash == r->env_hard && c->envs[i].soft_hash == r->env_soft)
-            return true;
-    c->envs = cli_alloc(c->envs, (c->env_count + 1) * sizeof *c->envs);
-    struct kfit_env *e = &c->envs[c->env_count++];
-    *e = (struct kfit_env){.hard_hash = r->env_hard, .soft_hash = r->env_soft};
-    return kfit_generation_env(g, r->env_hard, e->hard) &&
-           (!r->env_soft || kfit_generation_env(g, r->env_soft, e->soft));
+    return kfit_generation_env(g, hash, to);
 }
 
 static bool read_content(struct content *c, struct kfit_generation *g, const char *path)
@@ -77,12 +70,13 @@ static bool read_content(struct content *c, struct kfit_generation *g, const cha
         cli_failed(path, s, &err);
         return false;
     }
-    for (size_t i = 0; i < c->records.count; i++)
-        if (!add_env(c, g, &c->records.item[i])) {
-            cli_fail("%s: the environment of %s is not in it; export it again from a cache that verifies",
-                     cli_str(path), cli_key(&c->records.item[i].key));
-            return false;
-        }
+    const struct kfit_record *unknown;
+    c->envs = cli_envs(&c->records, env_text, g, &c->env_count, &unknown);
+    if (unknown) {
+        cli_fail("%s: the environment of %s is not in it; export it again from a cache that verifies",
+                 cli_str(path), cli_key(&unknown->key));
+        return false;
+    }
     return true;
 }
 

@@ -159,3 +159,29 @@ const char *cli_ratio(double ratio, double lo, double hi, char *buf)
         strcpy(buf, "-");
     return buf;
 }
+
+struct kfit_env *cli_envs(const struct kfit_records *records,
+                          bool (*text)(void *ctx, uint64_t hash, char *to), void *ctx, size_t *count,
+                          const struct kfit_record **unknown)
+{
+    struct kfit_env *envs = cli_alloc(NULL, sizeof *envs);
+    *count = 0;
+    *unknown = NULL;
+    for (size_t i = 0; i < records->count; i++) {
+        const struct kfit_record *r = &records->item[i];
+        size_t k = 0;
+        while (k < *count && (envs[k].hard_hash != r->env_hard || envs[k].soft_hash != r->env_soft))
+            k++;
+        if (k < *count)
+            continue;
+        envs = cli_alloc(envs, (*count + 1) * sizeof *envs);
+        struct kfit_env *e = &envs[(*count)++];
+        *e = (struct kfit_env){.hard_hash = r->env_hard, .soft_hash = r->env_soft};
+        if (!text(ctx, r->env_hard, e->hard) || (r->env_soft && !text(ctx, r->env_soft, e->soft))) {
+            *unknown = r;
+            free(envs);
+            return NULL;
+        }
+    }
+    return envs;
+}

@@ -31,6 +31,13 @@ void cli_outcome_close(struct cli_outcome *o);
  */
 const char *cli_outcome_env(const struct cli_outcome *o, uint64_t hash, char *buf);
 
+/* The environments of the records, each once, for publishing; the caller's to free. text fills in a hash's text
+ * (KFIT_ENV_TEXT_MAX) and says whether it is known. *unknown: the first record where it is not (then NULL is
+ * returned), else NULL. */
+struct kfit_env *cli_envs(const struct kfit_records *records,
+                          bool (*text)(void *ctx, uint64_t hash, char *to), void *ctx, size_t *count,
+                          const struct kfit_record **unknown);
+
 /* What to report beside what traces hold: keys, and more to weigh them by. */
 struct cli_wanted {
     struct kfit_report_want *item; /* the caller's to free */

@@ -170,15 +170,13 @@ enum kfit_status cli_write_file(const char *path, const void *data, size_t bytes
                                 struct kfit_error *err)
 {
     char temp[PATH_MAX];
-    const char *doing = "making a file beside it";
     enum kfit_status s;
     int fd;
     if ((size_t)snprintf(temp, sizeof temp, "%s.XXXXXX", path) >= sizeof temp)
         return kfit_fail(err, KFIT_E_ARG, "%.100s...: path too long", path);
     fd = mkostemp(temp, O_CLOEXEC);
     if (fd < 0)
-        return kfit_fail(err, KFIT_E_IO, "%s: %s: %s", path, doing, strerror(errno));
-    doing = "writing";
+        return kfit_fail(err, KFIT_E_IO, "%s: %s", path, strerror(errno));
     for (size_t done = 0; done < bytes;) {
         ssize_t n = write(fd, (const char *)data + done, bytes - done);
         if (n < 0 && errno != EINTR)
@@ -187,13 +185,12 @@ enum kfit_status cli_write_file(const char *path, const void *data, size_t bytes
     }
     if (fchmod(fd, mode) || fsync(fd))
         goto fail;
-    doing = "renaming";
     if (!rename(temp, path)) {
         close(fd);
         return KFIT_OK;
     }
 fail:
-    s = kfit_fail(err, errno == ENOSPC || errno == EDQUOT ? KFIT_E_FULL : KFIT_E_IO, "%s: %s: %s", path, doing,
+    s = kfit_fail(err, errno == ENOSPC || errno == EDQUOT ? KFIT_E_FULL : KFIT_E_IO, "%s: %s", path,
                   strerror(errno));
     close(fd);
     unlink(temp);

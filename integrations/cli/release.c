@@ -51,34 +51,9 @@ void cli_release_add_gain(cJSON *root, const struct cli_release *r)
     cJSON_AddNumberToObject(root, "gain_then", r->gain_now + cli_changes_gain(&r->changes));
 }
 
-static bool env_text(const struct cli_outcome *o, uint64_t hash, char *to)
+static bool env_text(void *o, uint64_t hash, char *to)
 {
     return !hash || kfit_text_hash(cli_outcome_env(o, hash, to)) == hash;
-}
-
-/* The texts behind the hashes of the records, each pair once. */
-static struct kfit_env *environments(const struct cli_outcome *o, const struct kfit_records *p, size_t *count)
-{
-    struct kfit_env *envs = NULL;
-    *count = 0;
-    for (size_t i = 0; i < p->count; i++) {
-        const struct kfit_record *r = &p->item[i];
-        size_t k = 0;
-        while (k < *count && (envs[k].hard_hash != r->env_hard || envs[k].soft_hash != r->env_soft))
-            k++;
-        if (k < *count)
-            continue;
-        envs = cli_alloc(envs, (*count + 1) * sizeof *envs);
-        struct kfit_env *e = &envs[(*count)++];
-        *e = (struct kfit_env){.hard_hash = r->env_hard, .soft_hash = r->env_soft};
-        if (!env_text(o, r->env_hard, e->hard) || !env_text(o, r->env_soft, e->soft)) {
-            cli_fail("%s: the environment of %s is not in the store; see `kfit cache verify`",
-                     cli_str(o->dir), cli_key(&r->key));
-            free(envs);
-            return NULL;
-        }
-    }
-    return envs ? envs : cli_alloc(NULL, sizeof *envs);
 }
 
 bool cli_publish(const struct cli_outcome *o, const struct kfit_records *records, const char *note,
@@ -87,9 +62,13 @@ bool cli_publish(const struct cli_outcome *o, const struct kfit_records *records
     size_t count;
     struct kfit_error err = {0};
     struct cli_signer signer;
-    struct kfit_env *envs = environments(o, records, &count);
-    if (!envs)
+    const struct kfit_record *unknown;
+    struct kfit_env *envs = cli_envs(records, env_text, (void *)o, &count, &unknown);
+    if (unknown) {
+        cli_fail("%s: the environment of %s is not in the store; see `kfit cache verify`", cli_str(o->dir),
+                 cli_key(&unknown->key));
         return false;
+    }
     bool ok = cli_signer_open(&signer, keyfile, o->dir,
                               o->generation ? kfit_generation_manifest(o->generation) : NULL);
     if (ok) {

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -151,21 +152,22 @@ int cli_json_print(cJSON *root)
 
 int cli_write(const char *path, int (*fill)(void *ctx, FILE *to), void *ctx)
 {
-    char temp[4200];
-    snprintf(temp, sizeof temp, "%s.%d", path, getpid());
-    FILE *f = fopen(temp, "wxe");
+    struct kfit_error err = {0};
+    char *text = NULL;
+    size_t bytes;
+    mode_t closed = umask(0);
+    umask(closed);
+    FILE *f = open_memstream(&text, &bytes);
     if (!f)
         return cli_fail("%s: %s", cli_str(path), strerror(errno));
     int rc = fill(ctx, f);
-    errno = 0;
-    bool ok = !fflush(f) && !ferror(f);
-    int why = errno ? errno : EIO;
-    ok = !fclose(f) && ok;
-    if (rc == CLI_OK && ok && !rename(temp, path))
-        return CLI_OK;
-    if (rc == CLI_OK)
-        rc = cli_fail("%s: %s", cli_str(path), strerror(ok ? errno : why));
-    unlink(temp);
+    bool whole = !ferror(f);
+    whole = !fclose(f) && whole;
+    if (rc == CLI_OK && !whole)
+        rc = cli_fail("%s: out of memory", cli_str(path));
+    if (rc == CLI_OK && cli_write_file(path, text, bytes, 0666 & ~closed, &err) != KFIT_OK)
+        rc = cli_fail("%s", cli_str(err.text));
+    free(text);
     return rc;
 }
 

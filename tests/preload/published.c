@@ -44,7 +44,7 @@ const char square_text[] =
 const char row_text[] =
     "gemm/f32,f32,f32/acc=f32/m=1,n=16,k=8/nn/lda=8,ldb=16,ldc=16/alpha=1,beta=0/align=16";
 
-char cache_env[400], trace_dir[300];
+char cache_env[400], trace_dir[300], preload_env[400] = "LD_PRELOAD=" SHIM;
 
 static void record(struct kfit_record *r, const struct kfit_gemm_call *call, const struct kfit_env *env)
 {
@@ -89,6 +89,15 @@ void publish(void)
     CHECK_OK(kfit_generation_publish(&params, &number, &err), err);
 }
 
+void open_to_others(void)
+{
+    char command[1200];
+    snprintf(command, sizeof command, "chmod 755 %s && cp %s %s && chmod -R a+rX %s", kfit_test_dir(),
+             strchr(preload_env, '=') + 1, kfit_test_dir(), cache_env + strlen("KFIT_CACHE="));
+    CHECK_INT(kfit_test_run((const char *[]){"sh", "-c", command, NULL}, NULL, NULL, NULL), 0);
+    snprintf(preload_env, sizeof preload_env, "LD_PRELOAD=%s/libkfit_preload.so", kfit_test_dir());
+}
+
 struct server start_server(void)
 {
     struct server s;
@@ -101,7 +110,7 @@ struct server start_server(void)
         snprintf(trace, sizeof trace, "KFIT_TRACE=%s", trace_dir);
         dup2(to[0], 0), dup2(from[1], 1);
         close(to[1]), close(from[0]);
-        putenv(trace), putenv(cache_env), putenv("LD_PRELOAD=" SHIM), putenv("OPENBLAS_NUM_THREADS=1");
+        putenv(trace), putenv(cache_env), putenv(preload_env), putenv("OPENBLAS_NUM_THREADS=1");
         execl(CALLS, CALLS, "lines", NULL);
         _exit(127);
     }

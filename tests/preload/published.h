@@ -11,8 +11,13 @@
 extern const char square_text[], row_text[];
 extern char cache_env[400], trace_dir[300]; /* "KFIT_CACHE=DIR/cache", DIR/trace; set by publish */
 
+extern char preload_env[400]; /* "LD_PRELOAD=..." */
+
 /* Publishes both kernels in DIR/cache for this machine at one BLAS thread; DIR: kfit_test_dir. */
 void publish(void);
+/* Lets other users read what publish made, and gives them a copy of the shim, since the build may lie where they see
+ * nothing. */
+void open_to_others(void);
 
 /* A program under the shim, with that cache and trace directory, that multiplies once each time it is asked. */
 struct server {

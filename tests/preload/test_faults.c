@@ -21,20 +21,17 @@ static void shell(const char *command)
     free(full);
 }
 
-static const char *shim = SHIM;
-
 /* Runs the program under the shim with `before` in front of it; SKIPs where that is not to be had. */
 static char *run_behind(const char *const before[], const char *expected)
 {
-    char trace[400], preload[400], *out, *err;
+    char trace[400], *out, *err;
     const char *argv[16];
     size_t n = 0;
     while (before[n])
         argv[n] = before[n], n++;
     memcpy(argv + n, CALLS_ARGV("step", "2"), 4 * sizeof *argv);
     snprintf(trace, sizeof trace, "KFIT_TRACE=%s", trace_dir);
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", shim);
-    const char *const env[] = {trace, cache_env, preload, "OPENBLAS_NUM_THREADS=1", NULL};
+    const char *const env[] = {trace, cache_env, preload_env, "OPENBLAS_NUM_THREADS=1", NULL};
     int rc = kfit_test_run(argv, env, &out, &err);
     if (rc == 99 || rc == 127 || strstr(err, "unshare: ") || strstr(err, "setpriv: "))
         SKIP("%s is not to be had here: %s", before[0], err);
@@ -95,15 +92,12 @@ static void damaged_generations_mean_the_original(void)
 static void other_users(void)
 {
     static const char *const as_nobody[] = {"setpriv", "--reuid=65534", "--clear-groups", NULL};
-    static char copy[400];
     char *err;
     if (geteuid())
         SKIP("needs root to be other users");
     publish();
-    CHECK(!chmod(kfit_test_dir(), 0755) && !mkdir(trace_dir, 0700) && !chown(trace_dir, 65534, 65534));
-    shell("cp " SHIM " .. && chmod -R a+rX ."); /* the build may lie where others see nothing */
-    snprintf(copy, sizeof copy, "%s/libkfit_preload.so", kfit_test_dir());
-    shim = copy;
+    CHECK(!mkdir(trace_dir, 0700) && !chown(trace_dir, 65534, 65534));
+    open_to_others();
     CHECK_STR(run_behind(as_nobody, REPLACED), ""); /* root may publish for everybody */
     shell("chmod 600 generations/1.mdb");
     CHECK(strstr(run_behind(as_nobody, MULTIPLIED), "1.mdb"));

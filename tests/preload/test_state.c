@@ -27,8 +27,8 @@ static int run(const char *const argv[], const char *extra, char **out, char **e
 {
     char trace[400];
     snprintf(trace, sizeof trace, "KFIT_TRACE=%s", trace_dir);
-    const char *const env[] = {
-        trace, cache_env, "LD_PRELOAD=" SHIM, "OPENBLAS_NUM_THREADS=1", "KFIT_MODE", state_env, extra, NULL};
+    const char *const env[] = {trace,       cache_env, preload_env, "OPENBLAS_NUM_THREADS=1",
+                               "KFIT_MODE", state_env, extra,       NULL};
     int rc = kfit_test_run(argv, env, out, err);
     if (rc == 99 || rc == 127 || strstr(*err, "unshare: ") || strstr(*err, "setpriv: "))
         SKIP("%s is not to be had here: %s", argv[0], *err);
@@ -324,7 +324,8 @@ static void other_users(void)
         SKIP("needs root to be other users");
     begin();
     crashes(NULL);
-    CHECK(!chmod(kfit_test_dir(), 0755) && !chown(trace_dir, 65534, 65534));
+    CHECK(!chown(trace_dir, 65534, 65534));
+    open_to_others();
     snprintf(command, sizeof command, "chmod -R a+rX %s && chmod 755 %s", kfit_test_dir(), state_dir);
     CHECK_INT(kfit_test_run((const char *[]){"sh", "-c", command, NULL}, NULL, NULL, NULL), 0);
     CHECK_INT(run(as_nobody, NULL, &out, &err), 128 + SIGKILL); /* root's: to be read */

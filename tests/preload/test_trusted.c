@@ -42,8 +42,7 @@ static void runs(const char *const before[], const char *trust, const char *expe
     while (before && before[n])
         argv[n] = before[n], n++;
     memcpy(argv + n, CALLS_ARGV("step", "2"), 4 * sizeof *argv);
-    const char *const env[] = {trace, cache_env, variable, "LD_PRELOAD=" SHIM, "OPENBLAS_NUM_THREADS=1",
-                               NULL};
+    const char *const env[] = {trace, cache_env, variable, preload_env, "OPENBLAS_NUM_THREADS=1", NULL};
     int rc = kfit_test_run(argv, env, &out, &err);
     if (before && (rc == 99 || rc == 127 || strstr(err, "unshare: ")))
         SKIP("%s is not to be had here: %s", before[0], err);
