@@ -227,20 +227,37 @@ static void quiet(void *ctx, const char *fmt, va_list ap)
     (void)ctx, (void)fmt, (void)ap; /* what clients do wrong is not our operator's to read */
 }
 
-static struct MHD_Daemon *start(struct server *s, const union address *a)
+/* Ours, since libmicrohttpd forgets why it could not. */
+static int listening(const union address *a)
+{
+    const int on = 1, six = a->any.sa_family == AF_INET6;
+    int fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (!setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) &&
+        !setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) &&
+        (!six || !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on)) &&
+        !bind(fd, &a->any, six ? sizeof a->v6 : sizeof a->v4) && !listen(fd, SOMAXCONN))
+        return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static struct MHD_Daemon *start(struct server *s, bool six, int listening_fd)
 {
     const struct MHD_OptionItem options[] = {
         {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)quiet, NULL}, /* first, so that it holds for the others */
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)as_sent, NULL},
-        {MHD_OPTION_SOCK_ADDR, 0, (void *)(uintptr_t)&a->any},
+        {MHD_OPTION_LISTEN_SOCKET, listening_fd, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY_BYTES, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, s->params->deadline_s, NULL},
-        {MHD_OPTION_LISTENING_ADDRESS_REUSE, 1, NULL},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)note, s},
         {MHD_OPTION_END, 0, NULL},
     };
-    unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG | (a->any.sa_family == AF_INET6 ? MHD_USE_IPv6 : 0);
+    unsigned flags = MHD_USE_EPOLL | MHD_USE_ERROR_LOG | (six ? MHD_USE_IPv6 : 0);
     return s->api.MHD_start_daemon(flags, 0, NULL, NULL, serve, s, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
 }
 
@@ -307,10 +324,14 @@ enum kfit_status kfit_http_serve(const struct kfit_http_params *params, struct k
     signal(SIGPIPE, SIG_IGN); /* a client that goes away is its own affair */
     sigprocmask(SIG_BLOCK, &set, NULL);
     signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    errno = 0;
-    if (signals < 0 || !(d = start(&s, &address))) {
-        st = kfit_fail(err, KFIT_E_IO, "cannot listen on %.60s: %s", params->listen,
-                       errno ? strerror(errno) : "refused by libmicrohttpd");
+    int fd = signals < 0 ? -1 : listening(&address);
+    if (fd < 0) {
+        st = kfit_fail(err, KFIT_E_IO, "cannot listen on %.60s: %s", params->listen, strerror(errno));
+        goto end;
+    }
+    d = start(&s, address.any.sa_family == AF_INET6, fd); /* which closes fd when it ends, or fails */
+    if (!d) {
+        st = kfit_fail(err, KFIT_E_IO, "cannot listen on %.60s: refused by libmicrohttpd", params->listen);
         goto end;
     }
     tell(&s, d);

@@ -43,7 +43,7 @@ static inline float4 make_float4(float x, float y, float z, float w) { return {x
 
 /* ---- emulate.cpp ---- */
 extern emulated_dim threadIdx, blockIdx;
-extern float shared[];
+extern "C" float shared[]; /* kernels are extern "C", and so is what they declare */
 unsigned emulated_address(const void *p);      /* of a __shared__ variable, in its block */
 void *emulated_shared(unsigned at);            /* of an address of this block, or of the cluster */
 void emulated_check(const void *p, size_t bytes, bool write); /* global memory: is it an argument's? */
