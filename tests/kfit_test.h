@@ -73,6 +73,12 @@ struct kfit_test {
                            kfit_status_str(w_));                                                             \
     } while (0)
 #define SKIP(...) kfit_test_skip(__VA_ARGS__)
+/* For what forks while other threads allocate, and allocates in the child. */
+#ifdef __SANITIZE_ADDRESS__
+#define SKIP_WHERE_FORK_HANGS() SKIP("ASan's allocator hangs in a child forked while other threads use it")
+#else
+#define SKIP_WHERE_FORK_HANGS() ((void)0)
+#endif
 
 /* Both end the case's process. */
 __attribute__((noreturn, format(printf, 3, 4))) void kfit_test_fail(const char *file, int line,
