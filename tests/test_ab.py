@@ -250,6 +250,15 @@ class Runs(Ab):
             self.assertLess(r["pairs"], 200)
             self.assertEqual(self.left(), [])
 
+    def test_what_was_killed_before_it_was_a_trace(self):
+        p = self.start(KFIT, "ab", "--cache", self.cache, "-n", 200, "--", "sh", "-c",
+                       f"echo half >$KFIT_TRACE/half.kft; {FIXTURE} trace '' unit '{key(64)}' 5 5 >/dev/null; sleep 1000")
+        while not list((self.dir / "runtime").rglob("half.kft")) and p.poll() is None:
+            time.sleep(0.01)
+        p.send_signal(signal.SIGINT)
+        _, err = p.communicate(timeout=60)
+        self.assertEqual((p.returncode, self.left()), (1, []), err)
+
     def waiting(self, *options):
         """ab with a program in two processes that wait for ever, and their numbers."""
         pids = self.dir / "pids"
