@@ -35,6 +35,7 @@ struct kfit_dispatcher_params {
     bool state_optional;    /* nobody asked for state_dir: INFO, not WARN, if it cannot be used */
     const char *trace_dir;  /* NULL: memory-only trace */
     const char *label;
+    const char *device_suffix;  /* cuda: "-cuda0", of the trace's name; NULL: host */
     const struct kfit_env *env; /* required: the running process' environment */
     struct kfit_log log;
 };
@@ -76,6 +77,15 @@ void kfit_dispatch_unkeyed(struct kfit_dispatcher *d, enum kfit_reason reason);
  * not the environment's, the original runs. generic: index from kfit_recorder_generic. Any thread. */
 enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit_gemm_call *call, int threads,
                                     uint32_t generic);
+
+/* The whole of a call on a GPU: lookup, launch on `stream` of the current context, count. args: device pointers in the
+ * order of the key's op, nargs of them. NONE: launched, or captured; anything else means that nothing was launched and
+ * the original must run. capturing: the stream captures; then nothing is counted here, and *slot says what the caller
+ * has to note in the graph (index in the trace; -1: counted as unkeyed). Takes no lock, allocates nothing, makes
+ * no CUDA call but the launch. Any thread. */
+enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_key *key,
+                                    const void *const args[], void *stream, uint32_t generic, bool capturing,
+                                    int32_t *slot);
 
 /* This process' recorder; in a forked child its own. NULL if the child could not make one. */
 struct kfit_recorder *kfit_dispatcher_recorder(struct kfit_dispatcher *d);

@@ -6,6 +6,9 @@
  *   0                     struct kfit_trace_header (4096 bytes)
  *   header_bytes          slot_count x struct kfit_trace_slot, open addressing, linear probing from
  *                         hash & (slot_count - 1)
+ *   live.kernels_at       live.kernel_count x struct kfit_trace_kernel, open addressing as slots   (cuda only)
+ *   live.graphs_at        live.graph_count x struct kfit_trace_graph, in order of making           (cuda only)
+ *   live.items_at         live.item_count x struct kfit_trace_item, each graph's in one piece      (cuda only)
  *
  * A slot goes EMPTY -> CLAIMED -> READY; readers skip and count CLAIMED ones and slots whose key does not
  * pass kfit_key_check or does not match its hash. Only a bad header refuses a file. Counters are relaxed
@@ -63,6 +66,52 @@ struct kfit_trace_slot {  /* 320 bytes */
     union kfit_key key;
 };
 
+/* ---- cuda only: graphs and kernels ----
+ *
+ * A call made while its stream captures runs when the graph does. It is no count of its slot but an item of the
+ * graph, in order with all others, and counts once per launch of the graph. Reading a trace adds these to the
+ * slots' and kernels' counts, so that all who come after see calls, however they came about. */
+
+/* A kernel that some library launched, seen at the driver: who else works on this GPU, and how often. */
+enum kfit_launched_by { KFIT_LAUNCHED_OTHER, KFIT_LAUNCHED_IN_OP, KFIT_LAUNCHED_BY };
+struct kfit_trace_kernel { /* 256 bytes */
+    uint32_t state;        /* enum kfit_slot_state */
+    uint32_t zero;
+    uint64_t hash;                       /* of name and image_hash; never 0 in an entry in use */
+    uint64_t image_hash;                 /* XXH3-64 of the image it was loaded from; 0: not known */
+    uint64_t launches[KFIT_LAUNCHED_BY]; /* on its own; from within a hooked call, which has a slot */
+    char name[216];                      /* cut if longer */
+};
+
+/* An executable graph. CLAIMED -> READY; GONE once destroyed or given other contents by an update (a new entry then). */
+enum kfit_graph_state { KFIT_GRAPH_EMPTY, KFIT_GRAPH_CLAIMED, KFIT_GRAPH_READY, KFIT_GRAPH_GONE };
+struct kfit_trace_graph {  /* 64 bytes */
+    uint32_t state;        /* enum kfit_graph_state */
+    uint32_t first, count; /* its items */
+    uint32_t lost;         /* calls and launches that found no room among the items */
+    uint32_t ours;         /* calls that are a kernel of kfit's in it */
+    uint32_t device;       /* ordinal, as the process sees devices */
+    uint64_t launches;
+    int64_t made_unix_ns;
+    uint64_t zero[3];
+};
+
+/* One call or launch, or several alike in a row. */
+enum { KFIT_ITEM_KERNEL = 1u << 31, KFIT_ITEM_INDEX = KFIT_ITEM_KERNEL - 1 };
+struct kfit_trace_item { /* 8 bytes */
+    uint32_t what;       /* index of a slot, or KFIT_ITEM_KERNEL | index of a kernel */
+    uint16_t
+        decision; /* of a slot: enum kfit_reason, NONE: kfit's kernel; of a kernel: enum kfit_launched_by */
+    uint16_t times;
+};
+
+/* Where they are. All zero: there are none (host). */
+struct kfit_trace_live {
+    uint64_t kernels_at, graphs_at, items_at;       /* from the beginning of the file */
+    uint32_t kernel_count, graph_count, item_count; /* room, not use */
+    uint32_t kernels_used, graphs_used, items_used; /* may exceed the room: what found none */
+};
+
 /* What the process made of its generation. Written whenever one is loaded, before `generation`. */
 struct kfit_trace_loaded {
     int64_t unix_ns;    /* when; 0: nothing was loaded, or by a kfit that did not say */
@@ -104,7 +153,8 @@ struct kfit_trace_header { /* 4096 bytes */
     struct kfit_trace_loaded loaded;
     char cache[256]; /* directory the generation came from, as the process was told; "" if too long to fit */
     char job[96];    /* what the launcher says all ranks have in common; "": not known */
-    uint8_t reserved[696];
+    struct kfit_trace_live live;
+    uint8_t reserved[648];
 };
 
 #define KFIT_TRACE_FILES_MAX 1024u /* a directory with more entries takes no new trace */
@@ -171,6 +221,8 @@ struct kfit_recorder_params {
     const char *label;   /* may be NULL */
     uint32_t slot_count; /* power of two; 0: default */
     enum kfit_mode mode;
+    const char *suffix; /* of the file's name, "-cuda0": a process has a trace per device. NULL: none */
+    bool live;          /* with room for kernels and graphs */
 };
 
 /* Makes the file in full (O_EXCL | O_NOFOLLOW, 0600, posix_fallocate, so that a full disk is an error here
@@ -200,6 +252,16 @@ struct kfit_trace_slot *kfit_recorder_slot(struct kfit_recorder *r, const union 
  * the last index. Any thread; rare. */
 uint32_t kfit_recorder_generic(struct kfit_recorder *r, const struct kfit_generic *g);
 
+/* Finds or makes the entry of a kernel; NULL if there is no room or the recorder has none. Any thread; once per
+ * function, not per launch. */
+struct kfit_trace_kernel *kfit_recorder_kernel(struct kfit_recorder *r, const char *name,
+                                               uint64_t image_hash);
+
+/* A new executable graph with these items, alike neighbours not yet joined; NULL if there is no room. ours is counted
+ * here. Any thread; rare. Its launches are one relaxed add on ->launches, its end a store of GONE to ->state. */
+struct kfit_trace_graph *kfit_recorder_graph(struct kfit_recorder *r, uint32_t device,
+                                             const struct kfit_trace_item *items, uint32_t count);
+
 /* Stores the time in s. Kept out of line: one call in 64. */
 void kfit_slot_seen(struct kfit_trace_slot *s);
 
@@ -212,7 +274,13 @@ static inline void kfit_slot_count(struct kfit_trace_slot *s, unsigned reason)
 #ifdef __cplusplus
 }
 static_assert(sizeof(struct kfit_trace_header) == 4096 && sizeof(struct kfit_trace_slot) == 320, "format");
+static_assert(sizeof(struct kfit_trace_kernel) == 256 && sizeof(struct kfit_trace_graph) == 64 &&
+                  sizeof(struct kfit_trace_item) == 8,
+              "format");
 #else
 _Static_assert(sizeof(struct kfit_trace_header) == 4096 && sizeof(struct kfit_trace_slot) == 320, "format");
+_Static_assert(sizeof(struct kfit_trace_kernel) == 256 && sizeof(struct kfit_trace_graph) == 64 &&
+                   sizeof(struct kfit_trace_item) == 8,
+               "format");
 #endif
 #endif

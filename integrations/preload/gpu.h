@@ -1,0 +1,53 @@
+/* What the CUDA parts of the shim share. Two levels see one program:
+ *
+ *   library   cublas.c, cublaslt.c   calls of cuBLAS and cuBLASLt: a key each, and the dispatcher's answer
+ *   driver    driver.c, graphs.c     launches, captures, graphs: how often captured calls ran, and what else runs
+ *
+ * The library level asks the driver level whether a stream captures, and hands it the calls made there; the driver level
+ * asks the library level whether a launch comes from within a hooked call. Nothing here costs a program anything that
+ * does not use CUDA. */
+#ifndef KFIT_PRELOAD_GPU_H
+#define KFIT_PRELOAD_GPU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kfit/dispatch.h"
+
+/* ---- served.c: what this process does with calls of one GPU ---- */
+
+#define KFIT_GPUS_MAX 16
+
+struct kfit_gpu {
+    struct kfit_dispatcher *dispatcher; /* NULL until started, or off */
+    void *context;                      /* the primary one; calls in another go to the original */
+    uint32_t ordinal;                   /* as the process sees devices */
+};
+
+/* The GPU of the current context, its dispatcher started if need be; NULL: off, no context, too many GPUs, another
+ * thread is starting it just now, or the context is not a primary one. Legal while a stream captures. */
+struct kfit_gpu *kfit_gpu_current(void);
+
+/* ---- cublas.c ---- */
+
+/* How many hooked library calls this thread is in: cuBLAS calls cuBLASLt, and both launch. */
+extern __thread unsigned kfit_library_depth __attribute__((tls_model("initial-exec")));
+
+/* ---- graphs.c ---- */
+
+/* Streams of this process that capture, kept by the hooks of begin and end. */
+extern uint32_t kfit_captures;
+
+/* Whether `stream` captures now, and in which capture. One load if nothing does. */
+bool kfit_capture_of(void *stream, uint64_t *id);
+
+/* A hooked call made in a capture: what kfit_dispatch_cuda said of it. */
+void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfit_reason decision);
+
+/* ---- route.c: the driver's functions, however a program comes by them ---- */
+
+/* What a program shall get where it asked for `name` and would have got `real`: our wrapper, or real itself. handle and
+ * caller: dlsym's. Called by dlsym (dlsym.S), cuGetProcAddress and the like. */
+void *kfit_route(const char *name, void *real);
+
+#endif
