@@ -230,10 +230,12 @@ static bool start(struct worker *w, const struct kfit_cu_command *c)
 
 static bool fill(struct worker *w, const struct kfit_cu_command *c)
 {
-    size_t align = w->key.gemm.align;
     w->seed = c->seed;
     w->distribution = c->distribution;
     for (unsigned i = 0; i < w->nargs; i++) {
+        /* the key's alignment is that of all together: none is aligned less than its own elements */
+        size_t align = w->key.gemm.align, element = kfit_dtype_bytes(w->tensor[i].type);
+        align = align < element ? element : align;
         place(&w->arg[i], w->bytes[i], c->placement, align);
         if (!CU(w, set32(w->arg[i].base, KFIT_CU_BAND_WORD, w->arg[i].bytes / 4, w->stream)))
             return false;

@@ -1,5 +1,6 @@
 /* What kernels do here, as C: the judge's own (harness/judge.cu), cuBLAS's, and candidates good and bad. */
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,8 +53,17 @@ static double of_f16(uint16_t bits)
     return bits >> 15 ? -size : size;
 }
 
+/* A GPU reads and writes an element only where it is aligned to its own size. */
+static void aligned(const void *p, int type)
+{
+    const uintptr_t size = type == F64 ? 8 : type == F32 ? 4 : 2;
+    if ((uintptr_t)p % size)
+        raise(SIGBUS);
+}
+
 static double get(const void *p, int type, int64_t i)
 {
+    aligned(p, type);
     switch (type) {
     case F32: return ((const float *)p)[i];
     case F64: return ((const double *)p)[i];
@@ -64,6 +74,7 @@ static double get(const void *p, int type, int64_t i)
 
 static void put(void *p, int type, int64_t i, float x)
 {
+    aligned(p, type);
     switch (type) {
     case F32: ((float *)p)[i] = x; break;
     case F64: ((double *)p)[i] = (double)x; break;
