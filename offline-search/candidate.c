@@ -213,6 +213,25 @@ static enum kfit_status take_knobs(struct kfit_candidate *c, const cJSON *j, voi
     return KFIT_OK;
 }
 
+/* As kfit_choice_format writes them. */
+static enum kfit_status take_starts(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+{
+    const cJSON *item;
+    (void)object;
+    if (!cJSON_IsArray(j) || cJSON_GetArraySize(j) > KFIT_STARTS_MAX)
+        return bad(err, "starts", "an array of at most 32 choices, as in [\"NV=1\", \"NV=4\"]");
+    cJSON_ArrayForEach(item, j)
+    {
+        const char *text = cJSON_GetStringValue(item);
+        enum kfit_status s = text ? kfit_choice_parse(c, text, &c->starts[c->start_count], err)
+                                  : bad(err, "starts", "a text that gives every knob one of its values");
+        if (s != KFIT_OK)
+            return s;
+        c->start_count++;
+    }
+    return KFIT_OK;
+}
+
 static enum kfit_status take_require(struct kfit_candidate *c, const cJSON *j, void *object,
                                      struct kfit_error *err)
 {
@@ -335,6 +354,7 @@ static const struct field header_fields[] = {
     {"name", take_name, false, false},
     {"arch", take_later, false, true},
     {"knobs", take_knobs, false, false},
+    {"starts", take_starts, false, false},
     {"require", take_require, false, false},
     {"workspace", take_workspace, false, false},
     {"tensormaps", take_later, false, true},
@@ -506,6 +526,13 @@ size_t kfit_choice_format(const struct kfit_candidate *c, const struct kfit_choi
         used += (size_t)snprintf(buf + used, size - used, "%s%s=%lld", i ? " " : "", c->knobs[i].name,
                                  (long long)kfit_choice_value(c, choice, i));
     return used < size ? used : size ? size - 1 : 0;
+}
+
+unsigned kfit_candidate_starts(const struct kfit_candidate *c, const struct kfit_choice **starts)
+{
+    static const struct kfit_choice first;
+    *starts = c->start_count ? c->starts : &first;
+    return c->start_count ? c->start_count : 1;
 }
 
 enum kfit_status kfit_choice_parse(const struct kfit_candidate *c, const char *text,

@@ -17,8 +17,9 @@ struct kfit_candidate {
     size_t bytes;
     const struct kfit_op *op;
     char device[8], name[64];
-    unsigned knob_count, require_count, launch_count;
+    unsigned knob_count, start_count, require_count, launch_count;
     struct kfit_knob knobs[KFIT_KNOBS_MAX];
+    struct kfit_choice starts[KFIT_STARTS_MAX];
     char *requires[KFIT_REQUIRES_MAX];
     char *workspace; /* NULL: none */
     enum kfit_ws_init workspace_init;

@@ -1,4 +1,4 @@
-/* Gate 4's second clock on cuda: the GPU's own kernel records (CUPTI), in a pass after timing.
+/* The second clock on cuda: the GPU's own kernel records (CUPTI), in a pass after all timing, in the fresh process.
  *
  * They must have the plan's kernels, by name and number and no others; the incumbent's as many in each call. Of both, what
  * events measured per call, less the kernels' time, must be what launching costs: from 0 to 2 us per kernel

@@ -107,6 +107,7 @@ enum kfit_status evaluation_judge(struct tuner *t, const struct kfit_built *buil
         s = tuner_interrupted(err);
     r->evaluate_ns = kfit_now_ns() - start;
     t->result->evaluate_seconds += r->evaluate_ns * 1e-9;
+    t->result->again_seconds += r->again_ns * 1e-9;
     t->result->evaluations++;
     return s;
 }

@@ -205,7 +205,8 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
 
     st = j->ops->begin(&t, err);
     kfit_logf(&j->params.log, KFIT_LOG_DEBUG, "judge: started in %.0f ms", (kfit_now_ns() - begun) / 1e6);
-    bool stopped = false;
+    bool stopped = false, again = false;
+    r->again_ns = 0;
     for (const struct judge_gate *gate = j->ops->gates; gate->name && st == KFIT_OK && !stopped; gate++) {
         struct kfit_gate_result *g = &r->gates[r->gate_count];
         if (!(job->screen ? gate->screen : gate->full))
@@ -213,7 +214,9 @@ enum kfit_status kfit_judge_run(struct kfit_judge *j, const struct kfit_judge_jo
         memset(g, 0, sizeof *g);
         snprintf(g->name, sizeof g->name, "%s", gate->name);
         double gate_begun = kfit_now_ns();
+        again |= !strcmp(gate->name, "repeat"); /* and what comes after it */
         st = gate->run(&t, g, err);
+        r->again_ns += again ? kfit_now_ns() - gate_begun : 0;
         kfit_logf(&j->params.log, KFIT_LOG_DEBUG, "judge: gate %s: %s%s in %.0f ms", g->name,
                   g->ok ? "passed" : "not passed ", kfit_code_str(g->code),
                   (kfit_now_ns() - gate_begun) / 1e6);

@@ -169,9 +169,6 @@ static enum kfit_status gate_repeat(struct judge_trial *t, struct kfit_gate_resu
     bool wrong = g->code;
     if (st == KFIT_OK && !wrong)
         st = cuda_time_it(t, false, g, err);
-    if (st == KFIT_OK && !wrong && g->ok)
-        st = cuda_clocks(t, g, err);
-    wrong |= g->code == KFIT_CODE_TIMING_CLOCKS; /* not slower: not what it seems */
     judge_repeat_verdict(t, g, wrong);
     return st;
 }
@@ -179,8 +176,8 @@ static enum kfit_status gate_repeat(struct judge_trial *t, struct kfit_gate_resu
 static const struct judge_gate gates[] = {
     {"correct", cuda_gate_correct, true, true}, {"screen", cuda_gate_screen, true, false},
     {"hidden", cuda_gate_hidden, false, true},  {"fast", cuda_gate_fast, false, true},
-    {"clocks", cuda_clocks, false, true},       {"bound", judge_gate_bound, false, true},
-    {"repeat", gate_repeat, false, true},       {0},
+    {"bound", judge_gate_bound, false, true},   {"repeat", gate_repeat, false, true},
+    {"clocks", cuda_clocks, false, true},       {0},
 };
 
 /* ---- the device ---- */

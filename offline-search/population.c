@@ -34,14 +34,19 @@ static void random_choice(struct population *p, struct proposal *c)
 
 /* ---- operators: each makes one child, or says it has none ---- */
 
-/* The first values of every template; seed files list their values best first. */
+/* The starts of every template, each template's first before any second. */
 static bool seed(struct population *p, struct proposal *c)
 {
-    if (p->seeded >= p->candidate_count)
-        return false;
-    c->candidate = p->seeded++;
-    memset(&c->choice, 0, sizeof c->choice);
-    return true;
+    for (; p->seeded_round < KFIT_STARTS_MAX; p->seeded_round++, p->seeded = 0)
+        while (p->seeded < p->candidate_count) {
+            const struct kfit_choice *starts;
+            c->candidate = p->seeded++;
+            if (p->seeded_round < kfit_candidate_starts(p->candidates[c->candidate], &starts)) {
+                c->choice = starts[p->seeded_round];
+                return true;
+            }
+        }
+    return false;
 }
 
 /* What won at a neighbouring key. */

@@ -43,7 +43,7 @@ struct population {
     unsigned count, capacity;
     int best;                      /* index, -1: none */
     unsigned since_best;           /* evaluations since best changed */
-    unsigned seeded, transplanted; /* progress of the two starting operators */
+    unsigned seeded, seeded_round, transplanted; /* progress of the two starting operators */
     struct operator_stats stats[OPERATORS_MAX];
     uint8_t out[PROPOSALS_MAX][32]; /* digests proposed and not yet added or forgotten */
     unsigned out_count;

@@ -98,6 +98,39 @@ static void starts_from_neighbours_then_from_each_template(void)
     population_finish(&p);
 }
 
+/* Every template's first start before any second; one that is not legal here is passed over. */
+static void starts_are_tried_in_turn(void)
+{
+    static const char *const with[] = {
+        HEAD("two", "\"A\":[1,2,3]},\"starts\":[\"A=3\",\"A=2\"],\"workspace\":{\"bytes\":\"0\"", ""),
+        HEAD("one", "\"B\":[1,2]", ""),
+        HEAD("three", "\"C\":[1,2,3]},\"starts\":[\"C=1\",\"C=2\",\"C=3\"],\"workspace\":{\"bytes\":\"0\"",
+             "\"C != 2\""),
+    };
+    static const struct {
+        unsigned candidate, index;
+    } expected[] = {{0, 2}, {1, 0}, {2, 0}, {0, 1}, {2, 2}};
+    struct kfit_candidate *c[3];
+    struct proposal made;
+    setup();
+    for (unsigned i = 0; i < 3; i++)
+        CHECK_STATUS(kfit_candidate_parse(with[i], strlen(with[i]), &c[i], NULL), KFIT_OK);
+    struct population p = start(1);
+    p.candidates = c;
+    for (unsigned i = 0; i < 5; i++) {
+        CHECK(population_propose(&p, &made));
+        CHECK_STR(population_operator_name(made.op), "seed");
+        CHECK_INT(made.candidate, expected[i].candidate);
+        CHECK_INT(made.choice.index[0], expected[i].index);
+        add(&p, &made, 1);
+    }
+    CHECK(population_propose(&p, &made));
+    CHECK(strcmp(population_operator_name(made.op), "seed") != 0);
+    population_finish(&p);
+    for (unsigned i = 0; i < 3; i++)
+        kfit_candidate_destroy(c[i]);
+}
+
 static void same_seed_same_search(void)
 {
     setup();
@@ -157,9 +190,8 @@ static void search_beats_chance(void)
 }
 
 static const struct kfit_test tests[] = {
-    TEST(finds_every_legal_choice_once),
-    TEST(starts_from_neighbours_then_from_each_template),
-    TEST(same_seed_same_search),
+    TEST(finds_every_legal_choice_once), TEST(starts_from_neighbours_then_from_each_template),
+    TEST(starts_are_tried_in_turn),      TEST(same_seed_same_search),
     TEST(search_beats_chance),
 };
 TEST_MAIN(tests)

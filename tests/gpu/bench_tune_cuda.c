@@ -1,10 +1,11 @@
 /* A real campaign on a GPU: tunes keys against cuBLAS and writes what came of each beside the measured floor.
  *
  *     bench_tune_cuda [--json FILE] [--commit ID] [--evaluations N] [--seconds S] [--seed N]
- *                     [--m M,M,...] [--max-mb MB] [NxK ...]
+ *                     [--m M,M,...] [--min-mb MB] [--max-mb MB] [--types A,B,C] [--tail TEXT] [NxK ...]
  *
- * y[M,N] = x[M,K] W[N,K]^T in bf16. Without shapes: the projections of workloads of today. Cold: weights
- * rotate beyond twice the L2, CUDA graph replay, both sides alike. Exit 77 where there is no GPU. */
+ * y[M,N] = x[M,K] W[N,K]^T, in bf16 unless --types says f16,f16,f16 or the like; --tail is the end of the keys' text, as
+ * /epi=bias. Without shapes: the projections of workloads of today. Cold: weights rotate beyond twice the L2, CUDA graph
+ * replay, both sides alike. Exit 77 where there is no GPU. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
@@ -22,15 +23,16 @@ static const int shapes[][2] = {
 enum { SHAPES = sizeof shapes / sizeof *shapes, TARGETS_MAX = 400 };
 
 static struct kfit_target targets[TARGETS_MAX];
+static char won_by[TARGETS_MAX][128]; /* the choice of knobs */
 static size_t count;
 
-static void add(int m, int n, int k)
+static void add(const char *types, const char *tail, int m, int n, int k)
 {
     char text[256];
     struct kfit_error err;
     snprintf(text, sizeof text,
-             "gemm/bf16,bf16,bf16/acc=f32/m=%d,n=%d,k=%d/nt/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=0/align=16", m,
-             n, k, k, k, n);
+             "gemm/%s/acc=f32/m=%d,n=%d,k=%d/nt/lda=%d,ldb=%d,ldc=%d/alpha=1,beta=0/align=16%s", types, m, n, k, k, k,
+             n, tail);
     if (count < TARGETS_MAX && kfit_key_parse(text, &targets[count].key, &err) == KFIT_OK)
         targets[count++].calls = 1;
 }
@@ -42,6 +44,7 @@ static void seen(void *ctx, const struct kfit_tune_progress *p)
         return;
     const struct kfit_gemm_key *g = &p->at->key.gemm;
     const struct kfit_receipt *r = p->best;
+    snprintf(won_by[p->target], sizeof *won_by, "%s", r ? r->knobs : "");
     printf("[%zu/%zu] m=%d %dx%d ", p->target + 1, p->targets, g->m, g->n, g->k);
     if (r && r->timing_count)
         printf("%s %s %.3f [%.3f, %.3f] %.2f -> %.2f us  %s %s %s\n", kfit_verdict_str(r->verdict),
@@ -65,10 +68,10 @@ int main(int argc, char **argv)
     struct kfit_env env = {0};
     struct kfit_device_info info = {0};
     struct kfit_error err = {0};
-    const char *json = NULL, *commit = "", *ms = "1,2,4,8,16";
+    const char *json = NULL, *commit = "", *ms = "1,2,4,8,16", *types = "bf16,bf16,bf16", *tail = "";
     char command[512] = "bench_tune_cuda";
     unsigned evaluations = 16;
-    double seconds = 0, max_mb = 20;
+    double seconds = 0, min_mb = 0, max_mb = 20;
     uint64_t seed = 1;
     int first_shape = argc;
     for (int i = 1; i < argc; i++)
@@ -87,6 +90,12 @@ int main(int argc, char **argv)
             seed = strtoull(value, NULL, 10), i++;
         else if (!strcmp(argv[i], "--m"))
             ms = value, i++;
+        else if (!strcmp(argv[i], "--types"))
+            types = value, i++;
+        else if (!strcmp(argv[i], "--tail"))
+            tail = value, i++;
+        else if (!strcmp(argv[i], "--min-mb"))
+            min_mb = atof(value), i++;
         else if (!strcmp(argv[i], "--max-mb"))
             max_mb = atof(value), i++;
         else {
@@ -103,10 +112,12 @@ int main(int argc, char **argv)
         int m = atoi(p), n, k;
         for (int i = first_shape; i < argc; i++)
             if (sscanf(argv[i], "%dx%d", &n, &k) == 2)
-                add(m, n, k);
-        for (unsigned i = 0; first_shape == argc && i < SHAPES; i++)
-            if (2e-6 * shapes[i][0] * shapes[i][1] <= max_mb)
-                add(m, shapes[i][0], shapes[i][1]);
+                add(types, tail, m, n, k);
+        for (unsigned i = 0; first_shape == argc && i < SHAPES; i++) {
+            double mb = 2e-6 * shapes[i][0] * shapes[i][1];
+            if (mb >= min_mb && mb <= max_mb)
+                add(types, tail, m, shapes[i][0], shapes[i][1]);
+        }
     }
     printf("%s\n%s\n%zu keys, %u evaluations each\n", env.hard, env.soft, count, evaluations);
 
@@ -134,10 +145,10 @@ int main(int argc, char **argv)
     if (s != KFIT_OK)
         return fail("tune", &err);
     printf("%u promoted, %u kept, %u without a right candidate; %u evaluations in %.1f s: %.1f s judging "
-           "(%.1f a second), "
-           "%.1f s compiling\n",
+           "(%.1f a second, gate 5 apart %.1f), %.1f s compiling\n",
            result.promoted, result.kept, result.refused_targets, result.evaluations, result.seconds,
-           result.evaluate_seconds, result.evaluations / result.evaluate_seconds, result.compile_seconds);
+           result.evaluate_seconds, result.evaluations / result.evaluate_seconds,
+           result.evaluations / (result.evaluate_seconds - result.again_seconds), result.compile_seconds);
 
     cJSON *root = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(root, "keys");
     cJSON_AddStringToObject(root, "environment", env.hard);
@@ -146,6 +157,7 @@ int main(int argc, char **argv)
     cJSON_AddStringToObject(root, "command", command);
     cJSON_AddNumberToObject(root, "evaluations", result.evaluations);
     cJSON_AddNumberToObject(root, "evaluate_seconds", result.evaluate_seconds);
+    cJSON_AddNumberToObject(root, "again_seconds", result.again_seconds);
     cJSON_AddNumberToObject(root, "seconds", result.seconds);
     double log_sum = 0, log_floor = 0;
     unsigned n = 0;
@@ -176,6 +188,7 @@ int main(int argc, char **argv)
             cJSON_AddNumberToObject(o, "lo", record.lo);
             cJSON_AddNumberToObject(o, "hi", record.hi);
             cJSON_AddStringToObject(o, "origin", record.origin);
+            cJSON_AddStringToObject(o, "knobs", won_by[i]);
             log_sum += log(ratio);
             log_floor += log(now / floor);
             n++;

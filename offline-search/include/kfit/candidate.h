@@ -4,7 +4,8 @@
  *     {"op":"gemm", "device":"host", "knobs":{"NV":[1,2,4]}, "require":["N % (NV*VL) == 0"],
  *      "workspace":{"bytes":"0","init":"scratch"}, "launches":[{"entry":"kfit_main"}]}
  *
- * "name", "knobs", "require" and "workspace" may be left out. Unknown fields are errors.
+ * "name", "knobs", "starts", "require" and "workspace" may be left out. Unknown fields are errors. "starts": choices of
+ * all knobs, "NV=4 MR=2", that did well somewhere; a search tries them first.
  *
  * Expressions: integers, key dimensions (op's dims), knobs, device limits, VL (lanes of the op's type), + - *
  * / % ( ) comparisons && || ! ceil(a,b) min(a,b) max(a,b); nothing else. All arithmetic is int64 with
@@ -25,6 +26,7 @@ extern "C" {
 #define KFIT_SOURCE_BYTES_MAX (1u << 20)
 #define KFIT_KNOBS_MAX        16
 #define KFIT_KNOB_VALUES_MAX  32
+#define KFIT_STARTS_MAX       32
 
 struct kfit_knob {
     char name[32];
@@ -55,6 +57,8 @@ const char *kfit_candidate_name(const struct kfit_candidate *c);   /* header "na
  * last. */
 const char *kfit_candidate_entry(const struct kfit_candidate *c, unsigned launch);
 unsigned kfit_candidate_knobs(const struct kfit_candidate *c, const struct kfit_knob **knobs);
+/* What to try first, at least one: the header's "starts", or else every knob's first value. */
+unsigned kfit_candidate_starts(const struct kfit_candidate *c, const struct kfit_choice **starts);
 
 /* Limits and constants of the device visible to expressions, e.g. {"VL", 16}, {"SMS", 132}. */
 struct kfit_limits {

@@ -109,6 +109,7 @@ struct kfit_receipt {
     double noise;                                 /* half-width of the A/A interval, as a ratio */
     double bound_ns;                              /* measured floor for this key */
     double compile_ns, evaluate_ns;
+    double again_ns; /* of these, gate 5: all that happens in a fresh process. Not kept in files */
     bool deterministic, data_oblivious;
     char isolation[16];
     uint64_t seed;

@@ -69,6 +69,7 @@ struct kfit_tune_result {
     unsigned promoted, kept, refused_targets;
     unsigned evaluations, compiled, resumed; /* resumed: answers taken from the store */
     double seconds, compile_seconds, evaluate_seconds;
+    double again_seconds; /* of evaluate_seconds, in fresh processes (gate 5) */
 };
 
 /* Stages winners (and negative records for kept targets) in the store. KFIT_E_INTERRUPTED when stopped: all
