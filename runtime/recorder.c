@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,20 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kfit/trace.h"
 #include "number.h"
 #include "proc.h"
+#include "recorder.h"
+#include "trace_layout.h"
 
-struct kfit_recorder {
-    struct kfit_trace_header *header; /* the mapping; slots follow */
-    struct kfit_trace_slot *slots;
-    size_t bytes;
-    uint32_t mask, limit;
-    uint32_t generics_lock;
-    char path[PATH_MAX];
-};
-
-enum { NAME_TRIES = 16, SPINS = 4000 };
+enum { NAME_TRIES = 16 };
 
 static int64_t now_ns(void)
 {
@@ -72,10 +63,12 @@ static enum kfit_status open_dir(const char *path, int *out, struct kfit_error *
 }
 
 /* The file in full, so that a full disk is an error here and never a SIGBUS later. */
-static enum kfit_status make_file(struct kfit_recorder *r, const char *dir, const char *boot, uint64_t ns,
-                                  uint64_t ticks, void **map, struct kfit_error *err)
+static enum kfit_status make_file(struct kfit_recorder *r, const struct kfit_recorder_params *params,
+                                  const char *boot, uint64_t ns, uint64_t ticks, void **map,
+                                  struct kfit_error *err)
 {
-    char name[128];
+    const char *dir = params->dir;
+    char name[160];
     int dirfd = -1, fd = -1, e;
     if (!kfit_file_size_allowed(r->bytes))
         return kfit_fail(err, KFIT_E_IO, "trace: %zu bytes are more than this process may write (ulimit -f)",
@@ -88,8 +81,9 @@ static enum kfit_status make_file(struct kfit_recorder *r, const char *dir, cons
         char again[8] = "";
         if (i)
             snprintf(again, sizeof again, ".%d", i);
-        snprintf(name, sizeof name, "%s-%llu-%d-%llu%s.kft", boot[0] ? boot : "unknown",
-                 (unsigned long long)ns, (int)getpid(), (unsigned long long)ticks, again);
+        snprintf(name, sizeof name, "%s-%llu-%d-%llu%.32s%s.kft", boot[0] ? boot : "unknown",
+                 (unsigned long long)ns, (int)getpid(), (unsigned long long)ticks,
+                 params->suffix ? params->suffix : "", again);
         fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0 && errno != EEXIST)
             break;
@@ -172,7 +166,16 @@ enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct k
         mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (r == MAP_FAILED)
         return kfit_fail(err, KFIT_E_NOMEM, "trace: no memory for a recorder");
-    r->bytes = sizeof(struct kfit_trace_header) + (size_t)slots * sizeof(struct kfit_trace_slot);
+    struct kfit_trace_header shape = {.version = KFIT_TRACE_VERSION,
+                                      .header_bytes = sizeof shape,
+                                      .slot_bytes = sizeof *r->slots,
+                                      .slot_count = slots};
+    if (params->live)
+        shape.live = (struct kfit_trace_live){.kernel_count = KFIT_LIVE_KERNELS,
+                                              .graph_count = KFIT_LIVE_GRAPHS,
+                                              .item_count = KFIT_LIVE_ITEMS};
+    kfit_trace_layout(&shape);
+    r->bytes = shape.file_bytes;
     r->mask = slots - 1;
     r->limit = slots - slots / 8;
 
@@ -182,7 +185,7 @@ enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct k
     void *map = NULL;
     kfit_proc_boot_id(boot);
     if (params->dir)
-        s = make_file(r, params->dir, boot, ns, ticks, &map, err);
+        s = make_file(r, params, boot, ns, ticks, &map, err);
     if (!map) {
         map =
             mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -193,11 +196,12 @@ enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct k
     }
     struct kfit_trace_header *h = r->header = map;
     r->slots = (struct kfit_trace_slot *)(h + 1);
-    h->version = KFIT_TRACE_VERSION;
-    h->header_bytes = sizeof *h;
-    h->slot_bytes = sizeof *r->slots;
-    h->slot_count = slots;
-    h->file_bytes = r->bytes;
+    *h = shape;
+    if (params->live) {
+        r->kernels = (void *)((char *)map + shape.live.kernels_at);
+        r->graphs = (void *)((char *)map + shape.live.graphs_at);
+        r->items = (void *)((char *)map + shape.live.items_at);
+    }
     h->pid = getpid();
     h->uid = getuid();
     h->start_ticks = ticks;
@@ -267,7 +271,7 @@ struct kfit_trace_slot *kfit_recorder_slot(struct kfit_recorder *r, const union 
         if (seen != hash)
             continue;
         for (int spin = 0; __atomic_load_n(&s->state, __ATOMIC_ACQUIRE) != KFIT_SLOT_READY; spin++) {
-            if (spin == SPINS) {
+            if (spin == KFIT_RECORDER_SPINS) {
                 __atomic_fetch_add(&r->header->slots_busy, 1, __ATOMIC_RELAXED);
                 return NULL;
             }
@@ -285,7 +289,7 @@ uint32_t kfit_recorder_generic(struct kfit_recorder *r, const struct kfit_generi
         return KFIT_TRACE_GENERICS - 1;
     struct kfit_trace_header *h = r->header;
     for (int spin = 0; __atomic_exchange_n(&r->generics_lock, 1, __ATOMIC_ACQUIRE); spin++)
-        if (spin == SPINS)
+        if (spin == KFIT_RECORDER_SPINS)
             return KFIT_TRACE_GENERICS - 1;
     uint32_t n = h->generic_count < KFIT_TRACE_GENERICS ? h->generic_count : KFIT_TRACE_GENERICS, i = 0;
     while (i < n && (strncmp(h->generics[i].path, g->path, sizeof g->path) ||

@@ -8,18 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kfit/trace.h"
 #include "proc.h"
-
-struct kfit_trace {
-    struct kfit_trace_header header;
-    struct kfit_trace_slot *slots; /* ready ones only */
-    size_t count, room, skipped;
-};
+#include "trace_layout.h"
+#include "trace_snapshot.h"
 
 /* ---- read ---- */
 
-static bool read_at(int fd, void *buf, size_t bytes, off_t at)
+bool kfit_trace_read_at(int fd, void *buf, size_t bytes, off_t at)
 {
     for (size_t done = 0; done < bytes;) {
         ssize_t n = pread(fd, (char *)buf + done, bytes - done, at + (off_t)done);
@@ -48,6 +43,20 @@ static void tame(struct kfit_trace_header *h)
     }
 }
 
+/* Every part where this kfit would put it, in sizes that a reader can have in memory. */
+static bool right_layout(const struct kfit_trace_header *h)
+{
+    struct kfit_trace_header want = *h;
+    const struct kfit_trace_live *l = &h->live;
+    kfit_trace_layout(&want);
+    return h->header_bytes == sizeof *h && h->slot_bytes == sizeof(struct kfit_trace_slot) && h->slot_count &&
+           h->slot_count <= KFIT_TRACE_SLOTS_MAX && !(h->slot_count & (h->slot_count - 1)) &&
+           l->kernel_count <= KFIT_TRACE_KERNELS_MAX && l->graph_count <= KFIT_TRACE_GRAPHS_MAX &&
+           l->item_count <= KFIT_TRACE_ITEMS_MAX && h->file_bytes == want.file_bytes &&
+           l->kernels_at == want.live.kernels_at && l->graphs_at == want.live.graphs_at &&
+           l->items_at == want.live.items_at;
+}
+
 /* Opens path and reads its header; the file is exactly as large as the header says. */
 static enum kfit_status open_trace(const char *path, int flags, int *out, struct kfit_trace_header *h,
                                    struct kfit_error *err)
@@ -62,7 +71,7 @@ static enum kfit_status open_trace(const char *path, int flags, int *out, struct
         s = kfit_fail(err, KFIT_E_FORMAT, "trace: %s is not a regular file", path);
         goto fail;
     }
-    if ((uint64_t)st.st_size < sizeof *h || !read_at(fd, h, sizeof *h, 0)) {
+    if ((uint64_t)st.st_size < sizeof *h || !kfit_trace_read_at(fd, h, sizeof *h, 0)) {
         s = kfit_fail(err, KFIT_E_FORMAT, "trace: %s has %lld bytes, too few for a header", path,
                       (long long)st.st_size);
         goto fail;
@@ -77,10 +86,7 @@ static enum kfit_status open_trace(const char *path, int flags, int *out, struct
                       KFIT_TRACE_VERSION);
         goto fail;
     }
-    uint64_t slots = h->slot_count;
-    if (h->header_bytes != sizeof *h || h->slot_bytes != sizeof(struct kfit_trace_slot) || !slots ||
-        slots > KFIT_TRACE_SLOTS_MAX || (slots & (slots - 1)) ||
-        h->file_bytes != sizeof *h + slots * sizeof(struct kfit_trace_slot)) {
+    if (!right_layout(h)) {
         s = kfit_fail(err, KFIT_E_FORMAT, "trace: %s has a damaged header", path);
         goto fail;
     }
@@ -122,6 +128,7 @@ enum kfit_status kfit_trace_read(const char *path, struct kfit_trace **out, stru
     enum { CHUNK = 512 };
     enum kfit_status s;
     struct kfit_trace_slot *chunk = NULL;
+    uint32_t *where = NULL; /* 1 + the place in t of each of the file's slots, then of its kernels; 0: none */
     struct kfit_trace *t = calloc(1, sizeof *t);
     int fd = -1;
     *out = NULL;
@@ -132,9 +139,17 @@ enum kfit_status kfit_trace_read(const char *path, struct kfit_trace **out, stru
     s = open_trace(path, O_RDONLY, &fd, &t->header, err);
     if (s != KFIT_OK)
         goto fail;
+    if (!(where = calloc((size_t)t->header.slot_count + t->header.live.kernel_count, sizeof *where))) {
+        s = kfit_fail(err, KFIT_E_NOMEM, "trace: no memory to read %s", path);
+        goto fail;
+    }
+    s = kfit_trace_read_live(t, fd, where, path, err);
+    if (s != KFIT_OK)
+        goto fail;
     for (uint32_t at = 0; at < t->header.slot_count; at += CHUNK) {
         uint32_t n = t->header.slot_count - at < CHUNK ? t->header.slot_count - at : CHUNK;
-        if (!read_at(fd, chunk, n * sizeof *chunk, (off_t)(sizeof t->header + at * sizeof *chunk))) {
+        if (!kfit_trace_read_at(fd, chunk, n * sizeof *chunk,
+                                (off_t)(sizeof t->header + at * sizeof *chunk))) {
             s = kfit_fail(err, KFIT_E_IO, "trace: cannot read %s: truncated while being read?", path);
             goto fail;
         }
@@ -152,24 +167,34 @@ enum kfit_status kfit_trace_read(const char *path, struct kfit_trace **out, stru
             }
             *slot = chunk[i];
             memset(slot->key.bytes + slot->key.h.len, 0, sizeof slot->key - slot->key.h.len);
+            where[at + i] = (uint32_t)t->count;
         }
     }
+    s = kfit_trace_fold(t, where, err);
+    if (s != KFIT_OK)
+        goto fail;
     close(fd);
     free(chunk);
+    free(where);
     *out = t;
     return KFIT_OK;
 fail:
     if (fd >= 0)
         close(fd);
     free(chunk);
+    free(where);
     kfit_trace_destroy(t);
     return s;
 }
 
 void kfit_trace_destroy(struct kfit_trace *t)
 {
-    if (t)
-        free(t->slots);
+    if (!t)
+        return;
+    free(t->slots);
+    free(t->kernels);
+    free(t->graphs);
+    free(t->items);
     free(t);
 }
 
@@ -195,7 +220,7 @@ size_t kfit_trace_skipped(const struct kfit_trace *t)
 
 /* ---- merge ---- */
 
-static void add_sat(uint64_t *sum, uint64_t v)
+void kfit_add_sat(uint64_t *sum, uint64_t v)
 {
     *sum = *sum > UINT64_MAX - v ? UINT64_MAX : *sum + v;
 }
@@ -244,7 +269,7 @@ static void merge_header(struct kfit_trace_header *into, const struct kfit_trace
     merge_text(into->cache, sizeof into->cache, h->cache);
     merge_text(into->job, sizeof into->job, h->job);
     for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++)
-        add_sat(&into->unkeyed[i], h->unkeyed[i]);
+        kfit_add_sat(&into->unkeyed[i], h->unkeyed[i]);
     into->slots_busy += h->slots_busy;
 }
 
@@ -303,6 +328,7 @@ enum kfit_status kfit_trace_merge(const struct kfit_trace *const *in, size_t n, 
     t->header.start_ticks = t->header.pid_namespace = 0;
     t->header.control = KFIT_CONTROL_RUN;
     t->header.generic_count = t->header.slots_busy = 0;
+    t->header.live = (struct kfit_trace_live){0};
     t->header.rank = n == 1 ? t->header.rank : -1;
     memset(t->header.generics, 0, sizeof t->header.generics);
     memset(t->header.unkeyed, 0, sizeof t->header.unkeyed);
@@ -320,14 +346,18 @@ enum kfit_status kfit_trace_merge(const struct kfit_trace *const *in, size_t n, 
             if (!sum)
                 goto no_memory;
             for (unsigned r = 0; r < KFIT_TRACE_REASONS; r++)
-                add_sat(&sum->count[r], s->count[r]);
+                kfit_add_sat(&sum->count[r], s->count[r]);
             if (s->last_seen_s > sum->last_seen_s)
                 sum->last_seen_s = s->last_seen_s;
         }
     }
     free(table.at);
-    *out = t;
-    return KFIT_OK;
+    enum kfit_status s = kfit_trace_merge_kernels(t, in, n, err);
+    if (s != KFIT_OK)
+        kfit_trace_destroy(t);
+    else
+        *out = t;
+    return s;
 no_memory:
     free(table.at);
     kfit_trace_destroy(t);
@@ -360,15 +390,21 @@ enum kfit_status kfit_trace_write(const struct kfit_trace *t, const char *path, 
     h.slot_bytes = sizeof *t->slots;
     h.slot_count = (uint32_t)slots;
     h.slots_used = (uint32_t)t->count;
-    h.file_bytes = sizeof h + slots * sizeof *t->slots;
     memcpy(h.magic, KFIT_TRACE_MAGIC, sizeof h.magic);
 
     char temp[4096];
     int fd = -1;
-    enum kfit_status s = KFIT_OK;
+    struct kfit_trace_kernel *kernels = NULL;
     struct kfit_trace_slot *table = calloc(slots, sizeof *table);
-    if (!table)
-        return kfit_fail(err, KFIT_E_NOMEM, "trace: no memory to write %s", path);
+    h.live = (struct kfit_trace_live){.kernels_used = (uint32_t)t->kernel_count};
+    enum kfit_status s = kfit_trace_kernel_table(t, &kernels, &h.live.kernel_count, err);
+    if (s != KFIT_OK)
+        goto out;
+    if (!table) {
+        s = kfit_fail(err, KFIT_E_NOMEM, "trace: no memory to write %s", path);
+        goto out;
+    }
+    kfit_trace_layout(&h);
     for (size_t i = 0; i < t->count; i++) {
         size_t at = t->slots[i].hash & (slots - 1);
         while (table[at].state)
@@ -385,8 +421,8 @@ enum kfit_status kfit_trace_write(const struct kfit_trace *t, const char *path, 
         s = kfit_fail(err, KFIT_E_IO, "trace: cannot make %s: %s", temp, strerror(errno));
         goto out;
     }
-    if (!write_all(fd, &h, sizeof h) || !write_all(fd, table, slots * sizeof *table) || fsync(fd) ||
-        rename(temp, path)) {
+    if (!write_all(fd, &h, sizeof h) || !write_all(fd, table, slots * sizeof *table) ||
+        !write_all(fd, kernels, h.live.kernel_count * sizeof *kernels) || fsync(fd) || rename(temp, path)) {
         s = kfit_fail(err, KFIT_E_IO, "trace: cannot write %s: %s", path, strerror(errno));
         unlink(temp);
     }
@@ -394,6 +430,7 @@ out:
     if (fd >= 0)
         close(fd);
     free(table);
+    free(kernels);
     return s;
 }
 

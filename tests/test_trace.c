@@ -600,7 +600,9 @@ static void damaged_copies(void)
             }
             kfit_trace_alive(t);
         } else {
-            CHECK(bit / 8 < 32 && (s == KFIT_E_FORMAT || s == KFIT_E_VERSION) && err.text[0]);
+            const size_t at = bit / 8 - offsetof(struct kfit_trace_header, live);
+            CHECK(bit / 8 < 32 || at < sizeof(struct kfit_trace_live));
+            CHECK((s == KFIT_E_FORMAT || s == KFIT_E_VERSION) && err.text[0]);
         }
         kfit_trace_destroy(t);
         CHECK(pwrite(fd, &bytes[bit / 8], 1, (off_t)(bit / 8)) == 1);

@@ -1,14 +1,16 @@
 /* kfit/trace.h - the trace file: what one process called, how often, and what became of it.
  *
- * One file per process, `<boot id>-<pid namespace>-<pid>-<start time>.kft`, mapped shared while the process
- * lives, so that it survives SIGKILL and can be read at any time. Layout, little-endian, version 1:
+ * One file per process for its host calls and one for each of its GPUs, whose name has a suffix:
+ * `<boot id>-<pid namespace>-<pid>-<start time>[-cuda<n>].kft`, mapped shared while the process lives, so that it
+ * survives SIGKILL and can be read at any time. Layout, little-endian, version 1:
  *
  *   0                     struct kfit_trace_header (4096 bytes)
  *   header_bytes          slot_count x struct kfit_trace_slot, open addressing, linear probing from
  *                         hash & (slot_count - 1)
  *   live.kernels_at       live.kernel_count x struct kfit_trace_kernel, open addressing as slots   (cuda only)
  *   live.graphs_at        live.graph_count x struct kfit_trace_graph, in order of making           (cuda only)
- *   live.items_at         live.item_count x struct kfit_trace_item, each graph's in one piece      (cuda only)
+ *   live.items_at         live.item_count x struct kfit_trace_item, each graph's in one piece, which graphs
+ *                         that hold the same share                                                 (cuda only)
  *
  * A slot goes EMPTY -> CLAIMED -> READY; readers skip and count CLAIMED ones and slots whose key does not
  * pass kfit_key_check or does not match its hash. Only a bad header refuses a file. Counters are relaxed
@@ -37,6 +39,9 @@ extern "C" {
 #define KFIT_TRACE_VERSION       1u
 #define KFIT_TRACE_SLOTS_DEFAULT 16384u
 #define KFIT_TRACE_SLOTS_MAX     (1u << 20)
+#define KFIT_TRACE_KERNELS_MAX   (1u << 16)
+#define KFIT_TRACE_GRAPHS_MAX    (1u << 16)
+#define KFIT_TRACE_ITEMS_MAX     (1u << 20)
 #define KFIT_TRACE_REASONS       20 /* counters per slot, >= KFIT_REASON_COUNT */
 #define KFIT_TRACE_GENERICS      4
 
@@ -72,7 +77,9 @@ struct kfit_trace_slot {  /* 320 bytes */
  * graph, in order with all others, and counts once per launch of the graph. Reading a trace adds these to the
  * slots' and kernels' counts, so that all who come after see calls, however they came about. */
 
-/* A kernel that some library launched, seen at the driver: who else works on this GPU, and how often. */
+/* A kernel that some library launched, seen at the driver: who else works on this GPU, and how often. Those beyond
+ * the room share one entry, so that the launches are all there. */
+#define KFIT_TRACE_OTHER_KERNELS "(others)"
 enum kfit_launched_by { KFIT_LAUNCHED_OTHER, KFIT_LAUNCHED_IN_OP, KFIT_LAUNCHED_BY };
 struct kfit_trace_kernel { /* 256 bytes */
     uint32_t state;        /* enum kfit_slot_state */
@@ -83,7 +90,8 @@ struct kfit_trace_kernel { /* 256 bytes */
     char name[216];                      /* cut if longer */
 };
 
-/* An executable graph. CLAIMED -> READY; GONE once destroyed or given other contents by an update (a new entry then). */
+/* An executable graph. CLAIMED -> READY; GONE once destroyed or given other contents by an update (a new entry then).
+ * One that is made again just as it was takes its GONE entry over. */
 enum kfit_graph_state { KFIT_GRAPH_EMPTY, KFIT_GRAPH_CLAIMED, KFIT_GRAPH_READY, KFIT_GRAPH_GONE };
 struct kfit_trace_graph {  /* 64 bytes */
     uint32_t state;        /* enum kfit_graph_state */
@@ -97,19 +105,29 @@ struct kfit_trace_graph {  /* 64 bytes */
 };
 
 /* One call or launch, or several alike in a row. */
-enum { KFIT_ITEM_KERNEL = 1u << 31, KFIT_ITEM_INDEX = KFIT_ITEM_KERNEL - 1 };
+enum { KFIT_ITEM_KERNEL = 1u << 31, KFIT_ITEM_INDEX = KFIT_ITEM_KERNEL - 1, KFIT_ITEM_UNKNOWN = UINT32_MAX };
 struct kfit_trace_item { /* 8 bytes */
     uint32_t what;       /* index of a slot, or KFIT_ITEM_KERNEL | index of a kernel */
     uint16_t
-        decision; /* of a slot: enum kfit_reason, NONE: kfit's kernel; of a kernel: enum kfit_launched_by */
-    uint16_t times;
+        decision;   /* of a slot: enum kfit_reason, NONE: kfit's kernel; of a kernel: enum kfit_launched_by */
+    uint16_t times; /* never 0 */
 };
+
+/* Whether it is a kernel of kfit's. */
+static inline bool kfit_item_is_ours(const struct kfit_trace_item *item)
+{
+    return !(item->what & KFIT_ITEM_KERNEL) && item->decision == KFIT_REASON_NONE;
+}
 
 /* Where they are. All zero: there are none (host). */
 struct kfit_trace_live {
     uint64_t kernels_at, graphs_at, items_at;       /* from the beginning of the file */
     uint32_t kernel_count, graph_count, item_count; /* room, not use */
-    uint32_t kernels_used, graphs_used, items_used; /* may exceed the room: what found none */
+    uint32_t kernels_used, graphs_used,
+        items_used; /* graphs and items may exceed the room: what found none */
+    uint32_t
+        ours_unlisted; /* graphs that found none and hold kernels of kfit's: whether they live is not known */
+    uint32_t zero;
 };
 
 /* What the process made of its generation. Written whenever one is loaded, before `generation`. */
@@ -154,14 +172,14 @@ struct kfit_trace_header { /* 4096 bytes */
     char cache[256]; /* directory the generation came from, as the process was told; "" if too long to fit */
     char job[96];    /* what the launcher says all ranks have in common; "": not known */
     struct kfit_trace_live live;
-    uint8_t reserved[648];
+    uint8_t reserved[640];
 };
 
 #define KFIT_TRACE_FILES_MAX 1024u /* a directory with more entries takes no new trace */
 
 /* ---- reading (offline; any thread, one object per thread) ---- */
 
-struct kfit_trace; /* a snapshot of a file's header and slots in private memory */
+struct kfit_trace; /* a snapshot of a file in private memory */
 
 /* Reads path. Refuses what is not a regular file, larger than the format allows, truncated, or of another
  * version (KFIT_E_FORMAT, KFIT_E_VERSION, KFIT_E_IO with a message). On success *out is owned
@@ -174,8 +192,31 @@ const struct kfit_trace_header *kfit_trace_header(const struct kfit_trace *t);
 /* Ready and well-formed slots, in file order. */
 size_t kfit_trace_count(const struct kfit_trace *t);
 const struct kfit_trace_slot *kfit_trace_at(const struct kfit_trace *t, size_t i);
+/* A snapshot's counts have the graphs' in them: each item's launches x times, by its decision. Live graphs and gone
+ * ones count alike; what exceeds 64 bits stays at their end. */
+
 /* Slots skipped: being written when read, or with a key that does not pass the check. */
 size_t kfit_trace_skipped(const struct kfit_trace *t);
+
+/* Ready and well-formed kernels, in file order. */
+size_t kfit_trace_kernel_count(const struct kfit_trace *t);
+const struct kfit_trace_kernel *kfit_trace_kernel_at(const struct kfit_trace *t, size_t i);
+/* Ready and gone graphs, in order of making. */
+size_t kfit_trace_graph_count(const struct kfit_trace *t);
+const struct kfit_trace_graph *kfit_trace_graph_at(const struct kfit_trace *t, size_t i);
+/* The g->count items of g, in order. Their indices are those of kfit_trace_at and kfit_trace_kernel_at; what names
+ * nothing in the trace is KFIT_ITEM_UNKNOWN as a whole. */
+const struct kfit_trace_item *kfit_trace_graph_items(const struct kfit_trace *t,
+                                                     const struct kfit_trace_graph *g);
+/* Kernels, graphs and items skipped: being written when read, or damaged. */
+size_t kfit_trace_live_skipped(const struct kfit_trace *t);
+
+/* Launches by who made them: kfit (one per call), a library in a call that kfit knows, anyone else. All zero where
+ * no kernels were recorded. */
+struct kfit_trace_launches {
+    uint64_t ours, in_op, other;
+};
+struct kfit_trace_launches kfit_trace_launches(const struct kfit_trace *t);
 
 static inline uint64_t kfit_slot_calls(const struct kfit_trace_slot *s)
 {
@@ -191,7 +232,7 @@ static inline uint64_t kfit_slot_calls(const struct kfit_trace_slot *s)
 enum kfit_status kfit_trace_merge(const struct kfit_trace *const *in, size_t n, bool force,
                                   struct kfit_trace **out, struct kfit_error *err);
 
-/* Writes t as a new file, atomically (temporary file beside it, then rename). */
+/* Writes t as a new file, atomically (temporary file beside it, then rename): slots and kernels, without graphs. */
 enum kfit_status kfit_trace_write(const struct kfit_trace *t, const char *path, struct kfit_error *err);
 
 /* Whether the process that wrote t still runs (same boot, pid and start time). A process of another pid
@@ -252,15 +293,28 @@ struct kfit_trace_slot *kfit_recorder_slot(struct kfit_recorder *r, const union 
  * the last index. Any thread; rare. */
 uint32_t kfit_recorder_generic(struct kfit_recorder *r, const struct kfit_generic *g);
 
-/* Finds or makes the entry of a kernel; NULL if there is no room or the recorder has none. Any thread; once per
- * function, not per launch. */
+/* Finds or makes the entry of a kernel (NULL name: "?"), the shared one if there is no room; NULL if the recorder has
+ * none. Any thread; once per function, not per launch. */
 struct kfit_trace_kernel *kfit_recorder_kernel(struct kfit_recorder *r, const char *name,
                                                uint64_t image_hash);
 
-/* A new executable graph with these items, alike neighbours not yet joined; NULL if there is no room. ours is counted
- * here. Any thread; rare. Its launches are one relaxed add on ->launches, its end a store of GONE to ->state. */
+/* A new executable graph with these items (times 1 or more each), which are joined where alike neighbours stand; NULL
+ * if there is no room. ours is counted here. Items beyond the room are counted as lost. Any thread; rare. Its launches
+ * are one relaxed add on ->launches, its end a store of GONE to ->state, after which the entry is not the caller's. */
 struct kfit_trace_graph *kfit_recorder_graph(struct kfit_recorder *r, uint32_t device,
                                              const struct kfit_trace_item *items, uint32_t count);
+
+/* What an item says of a slot, of a kernel: h is the recorder's header. */
+static inline uint32_t kfit_item_slot(const struct kfit_trace_header *h, const struct kfit_trace_slot *s)
+{
+    return (uint32_t)(s - (const struct kfit_trace_slot *)(const void *)(h + 1));
+}
+
+static inline uint32_t kfit_item_kernel(const struct kfit_trace_header *h, const struct kfit_trace_kernel *k)
+{
+    const char *first = (const char *)h + h->live.kernels_at;
+    return KFIT_ITEM_KERNEL | (uint32_t)(k - (const struct kfit_trace_kernel *)(const void *)first);
+}
 
 /* Stores the time in s. Kept out of line: one call in 64. */
 void kfit_slot_seen(struct kfit_trace_slot *s);
