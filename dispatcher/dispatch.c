@@ -133,6 +133,12 @@ static inline void count(struct kfit_dispatcher *d, const struct kfit_seen *e, u
         __atomic_fetch_add(&d->header->unkeyed[e->full ? KFIT_REASON_FULL : reason], 1, __ATOMIC_RELAXED);
 }
 
+static inline void note_generic(struct kfit_dispatcher *d, const struct kfit_seen *e, uint32_t generic)
+{
+    if (e->slot != NO_SLOT && __atomic_load_n(&d->slots[e->slot].generic, __ATOMIC_RELAXED) != generic)
+        __atomic_store_n(&d->slots[e->slot].generic, generic, __ATOMIC_RELAXED);
+}
+
 struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_key *key)
 {
     struct kfit_seen spare;
@@ -176,13 +182,34 @@ enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit
                  !(workspace = kfit_workspace_take(&b->workspaces, e->kernel->workspace_init, &index)))
             reason = KFIT_REASON_WORKSPACE;
     }
-    if (e->slot != NO_SLOT && __atomic_load_n(&d->slots[e->slot].generic, __ATOMIC_RELAXED) != generic)
-        __atomic_store_n(&d->slots[e->slot].generic, generic, __ATOMIC_RELAXED);
+    note_generic(d, e, generic);
     count(d, e, reason);
     if (reason == KFIT_REASON_NONE) {
         d->device->launch(e->kernel, (void *const *)args, workspace, NULL);
         if (workspace)
             kfit_workspace_give(&b->workspaces, e->kernel->workspace_init, index);
     }
+    return (enum kfit_reason)reason;
+}
+
+enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_key *key,
+                                    const void *const args[], void *stream, uint32_t generic, bool capturing,
+                                    int32_t *slot)
+{
+    struct kfit_seen spare;
+    struct kfit_book *b = NULL;
+    const struct kfit_seen *e = find(d, key, &spare, &b);
+    *slot = NO_SLOT;
+    if (!e)
+        return KFIT_REASON_OFF;
+    unsigned reason = is_off(d) ? KFIT_REASON_OFF : e->reason;
+    if (reason == KFIT_REASON_NONE &&
+        d->device->launch(e->kernel, (void *const *)(uintptr_t)args, NULL, stream) != KFIT_OK)
+        reason = KFIT_REASON_LOAD_FAILED;
+    note_generic(d, e, generic);
+    if (capturing && e->slot != NO_SLOT)
+        *slot = e->slot;
+    else
+        count(d, e, reason);
     return (enum kfit_reason)reason;
 }

@@ -128,6 +128,8 @@ static void choose(struct kfit_dispatcher *d, struct kfit_book *b, const char *h
         set_state(d, b, KFIT_REASON_OFF, "off");
     } else if (p->mode == KFIT_MODE_RECORD) {
         set_state(d, b, KFIT_REASON_OFF, "records only");
+    } else if (p->hold) {
+        set_state(d, b, KFIT_REASON_POLICY, "records only: %.230s", p->hold);
     } else if (!p->cache_dir) {
         set_state(d, b, KFIT_REASON_NO_RECORD, "records only: no cache directory is set (KFIT_CACHE)");
     } else if (!d->device) {
@@ -235,7 +237,9 @@ static enum kfit_status make_trace(struct kfit_dispatcher *d, struct kfit_record
     const struct kfit_recorder_params params = {.dir = d->params.trace_dir,
                                                 .label = d->params.label,
                                                 .slot_count = KFIT_SEEN,
-                                                .mode = d->params.mode};
+                                                .mode = d->params.mode,
+                                                .suffix = d->params.device_suffix,
+                                                .live = d->params.device_suffix != NULL};
     enum kfit_status s = kfit_recorder_create(out, &params, &why);
     if (!*out)
         return kfit_fail(err, KFIT_E_NOMEM, "dispatcher: no memory");
@@ -327,8 +331,8 @@ static char *keep(const char **text, char *to)
 static bool keep_params(struct kfit_dispatcher *d, const struct kfit_dispatcher_params *given)
 {
     struct kfit_dispatcher_params *p = &d->params;
-    const char **const texts[] = {&p->cache_dir, &p->generation, &p->trust,     &p->bans,
-                                  &p->allow,     &p->state_dir,  &p->trace_dir, &p->label};
+    const char **const texts[] = {&p->cache_dir, &p->generation, &p->trust, &p->bans, &p->allow,
+                                  &p->state_dir, &p->trace_dir,  &p->label, &p->hold, &p->device_suffix};
     enum { TEXTS = sizeof texts / sizeof *texts };
     *p = *given;
     if (p->generation && !*p->generation)

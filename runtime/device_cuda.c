@@ -1,7 +1,9 @@
 /* An NVIDIA GPU as a device: cubins through the library API, plans of up to four launches.
  *
- * Works on the primary context of device 0 as CUDA_VISIBLE_DEVICES orders them, made current on the calling
- * thread by probe. Everything is opened at run time; nothing here needs CUDA headers. */
+ * A program of ours works on the primary context of device 0 as CUDA_VISIBLE_DEVICES orders them, made current on the
+ * calling thread by probe; a guest in a server (kfit_cuda_attach) on the context it finds. Everything is opened at run
+ * time; nothing here needs CUDA headers. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@ struct kfit_modules {
 
 static const struct kfit_cuda *cu;
 static kfit_cu_device device;
+static bool guest;
 
 static enum kfit_status check(kfit_cu_result r, const char *what, struct kfit_error *err)
 {
@@ -60,10 +63,10 @@ static enum kfit_status find(struct kfit_error *err)
     return KFIT_OK;
 }
 
-static enum kfit_status identify(char id[48], struct kfit_error *err)
+static enum kfit_status identify(kfit_cu_device d, char id[48], struct kfit_error *err)
 {
     struct kfit_cu_uuid u;
-    TRY(device_uuid(&u, device));
+    TRY(device_uuid(&u, d));
     strcpy(id, "GPU-");
     char *p = id + 4;
     for (unsigned i = 0; i < 16; i++)
@@ -74,7 +77,7 @@ static enum kfit_status identify(char id[48], struct kfit_error *err)
 enum kfit_status kfit_cuda_identify(char id[48], struct kfit_error *err)
 {
     enum kfit_status s = find(err);
-    return s == KFIT_OK ? identify(id, err) : s;
+    return s == KFIT_OK ? identify(device, id, err) : s;
 }
 
 static enum kfit_status probe(struct kfit_error *err)
@@ -88,41 +91,75 @@ static enum kfit_status probe(struct kfit_error *err)
     return KFIT_OK;
 }
 
-static int attribute(int which)
+static int attribute(kfit_cu_device d, int which)
 {
     int value = 0;
-    return cu->device_attribute(&value, which, device) ? 0 : value;
+    return cu->device_attribute(&value, which, d) ? 0 : value;
 }
 
-static enum kfit_status describe(struct kfit_device_info *info, struct kfit_error *err)
+static enum kfit_status describe_one(kfit_cu_device d, struct kfit_device_info *info, struct kfit_error *err)
 {
     size_t memory = 0;
     memset(info, 0, sizeof *info);
-    TRY(device_name(info->model, sizeof info->model, device));
-    TRY(device_memory(&memory, device));
-    int major = attribute(KFIT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR),
-        minor = attribute(KFIT_CU_ATTR_COMPUTE_CAPABILITY_MINOR);
+    TRY(device_name(info->model, sizeof info->model, d));
+    TRY(device_memory(&memory, d));
+    int major = attribute(d, KFIT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR),
+        minor = attribute(d, KFIT_CU_ATTR_COMPUTE_CAPABILITY_MINOR);
     /* From 9.0 on the exact architecture has a form with an "a": instructions that no other GPU has. */
     snprintf(info->arch, sizeof info->arch, "sm_%d%d%s", major, minor, major >= 9 ? "a" : "");
-    info->units = (uint32_t)attribute(KFIT_CU_ATTR_MULTIPROCESSOR_COUNT);
-    info->l1_bytes = (uint64_t)attribute(KFIT_CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-    info->l2_bytes = info->llc_bytes = (uint64_t)attribute(KFIT_CU_ATTR_L2_CACHE_SIZE);
+    info->units = (uint32_t)attribute(d, KFIT_CU_ATTR_MULTIPROCESSOR_COUNT);
+    info->l1_bytes = (uint64_t)attribute(d, KFIT_CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+    info->l2_bytes = info->llc_bytes = (uint64_t)attribute(d, KFIT_CU_ATTR_L2_CACHE_SIZE);
     info->memory_bytes = memory;
-    enum kfit_status s = identify(info->id, err);
+    enum kfit_status s = identify(d, info->id, err);
     if (s != KFIT_OK)
         return s;
     info->timer_step_ns = 500; /* cuEventElapsedTime: "a resolution of approximately one half microsecond" */
     return KFIT_OK;
 }
 
+static enum kfit_status describe(struct kfit_device_info *info, struct kfit_error *err)
+{
+    return describe_one(device, info, err);
+}
+
+enum kfit_status kfit_cuda_attach(kfit_cu_context *context, kfit_cu_device *ordinal, struct kfit_device_info *info,
+                                  struct kfit_error *err)
+{
+    kfit_cu_context primary = NULL;
+    unsigned flags;
+    int active = 0;
+    enum kfit_status s = kfit_cuda_load(&cu, err);
+    if (s != KFIT_OK)
+        return s;
+    TRY(context_current(context));
+    if (!*context)
+        return kfit_fail(err, KFIT_E_UNSUPPORTED, "cuda: no context is current");
+    TRY(context_device(ordinal));
+    TRY(context_state(*ordinal, &flags, &active));
+    if (active) { /* only then: retaining it would make it */
+        TRY(context_retain(&primary, *ordinal));
+        TRY(context_release(*ordinal));
+    }
+    if (*context != primary)
+        return kfit_fail(err, KFIT_E_UNSUPPORTED, "cuda: the current context is not the primary one of device %d", *ordinal);
+    guest = true;
+    return describe_one(*ordinal, info, err);
+}
+
+static void drop(struct loaded *l)
+{
+    if (!guest)
+        cu->library_unload(l->library);
+    free(l);
+}
+
 static void unload(struct kfit_modules *m)
 {
     if (!m)
         return;
-    for (size_t i = 0; i < m->count; i++) {
-        cu->library_unload(m->item[i]->library);
-        free(m->item[i]);
-    }
+    for (size_t i = 0; i < m->count; i++)
+        drop(m->item[i]);
     free(m->item);
     free(m);
 }
@@ -194,8 +231,7 @@ static enum kfit_status add(struct kfit_modules *m, const struct kfit_image *ima
     for (unsigned i = 0; s == KFIT_OK && i < plan->launch_count; i++)
         s = resolve(l, i, &plan->launches[i], err);
     if (s != KFIT_OK) {
-        cu->library_unload(l->library);
-        free(l);
+        drop(l);
         return s;
     }
     m->item[m->count++] = l;
@@ -277,7 +313,7 @@ static void flush(void)
     static kfit_cu_ptr sweep;
     static size_t bytes;
     if (!sweep) {
-        bytes = 2 * (size_t)attribute(KFIT_CU_ATTR_L2_CACHE_SIZE);
+        bytes = 2 * (size_t)attribute(device, KFIT_CU_ATTR_L2_CACHE_SIZE);
         if (!bytes || cu->mem_alloc(&sweep, bytes))
             return;
     }

@@ -31,7 +31,7 @@ static void winners_run_everything_else_does_not(void)
         check_gemm(d, 4, 2, KFIT_REASON_NONE);
         check_gemm(d, 8, 2, KFIT_REASON_NEGATIVE);
         check_gemm(d, 12, 2, KFIT_REASON_NONE);
-        check_gemm(d, 16, 2, KFIT_REASON_LOAD_FAILED);
+        check_gemm(d, 16, 2, KFIT_REASON_WORKSPACE);
         check_gemm(d, 20, 2, KFIT_REASON_NONE);
         check_gemm(d, 24, 2, KFIT_REASON_NO_RECORD);
         check_gemm(d, 4, 1, KFIT_REASON_THREADS);

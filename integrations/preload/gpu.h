@@ -27,6 +27,8 @@ struct kfit_gpu {
 /* The GPU of the current context, its dispatcher started if need be; NULL: off, no context, too many GPUs, another
  * thread is starting it just now, or the context is not a primary one. Legal while a stream captures. */
 struct kfit_gpu *kfit_gpu_current(void);
+/* The same for a hooked library call: one made in another context of a served GPU is counted. */
+struct kfit_gpu *kfit_gpu_of_call(void);
 
 /* ---- cublas.c ---- */
 

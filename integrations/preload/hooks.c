@@ -1,5 +1,7 @@
 /* What a hooked call says, and what becomes of it. entries.S calls kfit_hooked with the saved arguments. */
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "preload.h"
 
@@ -174,35 +176,42 @@ static inline bool read_call(struct kfit_gemm_call *call, enum kind kind, enum k
 
 /* ---- the decision ---- */
 
-/* Where the trace keeps this library; false if there is no trace. */
-static inline bool generic_of(struct kfit_dispatcher *d, const struct kfit_blas *blas, uint32_t *index)
+/* "OpenBLAS 0.3.21" of its config; of another BLAS, the file's name. */
+static void blas_name(const struct kfit_generic *g, char *buf, size_t size)
 {
-    uint32_t known = __atomic_load_n(&kfit_served.generic[blas->index], __ATOMIC_RELAXED);
-    if (__builtin_expect(!known, 0)) {
-        struct kfit_recorder *r = kfit_dispatcher_recorder(d);
-        if (!r)
-            return false;
-        known = kfit_recorder_generic(r, &blas->generic) + 1;
-        __atomic_store_n(&kfit_served.generic[blas->index], known, __ATOMIC_RELAXED);
-    }
-    *index = known - 1;
-    return true;
+    const char *slash = strrchr(g->path, '/'), *text = g->config;
+    size_t n = strcspn(text, " ");
+    if (text[n])
+        n += 1 + strcspn(text + n + 1, " ");
+    else
+        text = slash ? slash + 1 : g->path, n = strlen(text);
+    snprintf(buf, size, "%.*s", (int)n, text);
+}
+
+static void look(struct kfit_server *s, struct kfit_surroundings *o, const void *ctx)
+{
+    const struct kfit_blas *blas = ctx;
+    char name[64];
+    blas_name(&blas->generic, name, sizeof name);
+    s->threads = blas->threads ? blas->threads() : 0;
+    kfit_env_host(&o->env, s->threads, name, NULL);
 }
 
 /* True if the result is in c. */
 static inline bool served(const struct kfit_site *site, const struct kfit_gemm_call *call, bool legal)
 {
     const struct kfit_blas *blas = site->blas;
-    struct kfit_dispatcher *d = __atomic_load_n(&kfit_served.dispatcher, __ATOMIC_ACQUIRE);
+    struct kfit_server *s = &kfit_servers[KFIT_SERVER_HOST];
+    struct kfit_dispatcher *d = __atomic_load_n(&s->dispatcher, __ATOMIC_ACQUIRE);
     uint32_t generic;
-    if (__builtin_expect(!d, 0) && !(d = kfit_serve(blas)))
+    if (__builtin_expect(!d, 0) && !(d = kfit_serve(s, look, blas)))
         return false;
     if (!legal) {
         kfit_dispatch_unkeyed(d, KFIT_REASON_FLAGS);
         return false;
     }
-    int threads = kfit_served.dispatching && blas->threads ? blas->threads() : kfit_served.threads;
-    return generic_of(d, blas, &generic) && kfit_dispatch_gemm(d, call, threads, generic) == KFIT_REASON_NONE;
+    int threads = s->dispatching && blas->threads ? blas->threads() : s->threads;
+    return kfit_generic_of(s, d, blas, &generic) && kfit_dispatch_gemm(d, call, threads, generic) == KFIT_REASON_NONE;
 }
 
 /* The function to jump to, or NULL if there is nothing left to do. */

@@ -30,20 +30,41 @@ struct naming {
     const char *before, *after;                 /* of a function's name */
     const char *control_before, *control_after; /* of openblas_get_config's */
     uint32_t bits;
+    void (*describe)(struct kfit_blas *b, void *handle);
 };
+
+static void describe_blas(struct kfit_blas *b, void *handle);
+
+/* after those of KFIT_NAMING_LIST: the files of KFIT_CUDA_HOOK_LIST */
+enum { NAMING_cublas = KFIT_HOOK_COUNT / KFIT_HOOKS_PER_NAMING, NAMING_cublaslt };
 
 static const struct naming namings[] = {
 #define KFIT_X(Y, before, after, interface, bits, control_before, control_after)                             \
-    {#before, #after, control_before, control_after, bits},
+    {#before, #after, control_before, control_after, bits, describe_blas},
     KFIT_NAMING_LIST(KFIT_X, )
 #undef KFIT_X
+        [NAMING_cublas] = {"cublas", "", "", "", 32, kfit_cublas_describe},
+    [NAMING_cublaslt] = {"cublas", "", "", "", 32, kfit_cublaslt_describe},
 };
 
-static const char *const names[KFIT_HOOK_COUNT] = {
+static const char *const names[KFIT_HOOKS] = {
 #define KFIT_Y(function, interface, operation, type, kfit_type) #function,
     KFIT_HOOK_LIST(KFIT_Y)
 #undef KFIT_Y
+#define KFIT_Y(function, file, arguments) #function,
+        KFIT_CUDA_HOOK_LIST(KFIT_Y)
+#undef KFIT_Y
 };
+
+static unsigned naming_of(unsigned hook)
+{
+    static const uint8_t of_cuda[] = {
+#define KFIT_Y(function, file, arguments) NAMING_##file,
+        KFIT_CUDA_HOOK_LIST(KFIT_Y)
+#undef KFIT_Y
+    };
+    return hook < KFIT_HOOK_COUNT ? hook / KFIT_HOOKS_PER_NAMING : of_cuda[hook - KFIT_HOOK_COUNT];
+}
 
 struct kfit_site kfit_sites[KFIT_SITES];
 static struct kfit_blas blases[KFIT_BLAS_MAX];
@@ -142,16 +163,37 @@ static void *find(const char *name, const struct object *caller)
     return f ? f : anywhere(name);
 }
 
+void *kfit_find_loaded(const char *name)
+{
+    const struct object nobody = {NULL, NULL, ""};
+    return find(name, &nobody);
+}
+
+const char *kfit_path_of(const void *address)
+{
+    return object_of(address).path;
+}
+
 /* Whether the caller is itself one of the hooked functions. */
 static bool is_hooked(const void *address)
 {
     Dl_info info;
     if (!dladdr(address, &info) || !info.dli_sname)
         return false;
-    for (unsigned i = 0; i < KFIT_HOOK_COUNT; i++)
+    for (unsigned i = 0; i < KFIT_HOOKS; i++)
         if (!strcmp(info.dli_sname, names[i]))
             return true;
     return false;
+}
+
+/* Whether an object is libcublas, which calls libcublasLt, and itself, from functions that nobody hooks. */
+static bool is_cublas(const struct object *o)
+{
+    void *handle = o->path[0] ? dlopen(o->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *f = handle ? dlsym(handle, "cublasGetProperty") : NULL;
+    if (handle)
+        dlclose(handle);
+    return f && object_of(f).id == o->id;
 }
 
 /* ---- describing ---- */
@@ -163,17 +205,13 @@ static void *control(void *handle, const struct naming *n, const char *function)
     return handle ? dlsym(handle, name) : NULL;
 }
 
-static void describe(struct kfit_blas *b, const char *path)
+static void describe_blas(struct kfit_blas *b, void *handle)
 {
     const struct naming *n = &namings[b->naming];
     struct kfit_generic *g = &b->generic;
-    void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD); /* kept: sites hold its functions for good */
     const char *(*config)(void) = (const char *(*)(void))control(handle, n, "openblas_get_config");
     const char *(*corename)(void) = (const char *(*)(void))control(handle, n, "openblas_get_corename");
     b->threads = (int (*)(void))control(handle, n, "openblas_get_num_threads");
-    snprintf(g->path, sizeof g->path, "%s", path);
-    snprintf(g->naming, sizeof g->naming, "%s%%s%s", n->before, n->after);
-    g->int_bits = n->bits;
     g->threads = b->threads ? b->threads() : 0;
     if (config) {
         const char *text = config(), *core = corename ? corename() : "";
@@ -181,6 +219,16 @@ static void describe(struct kfit_blas *b, const char *path)
         if (strstr(text, "USE64BITINT")) /* Debian's libopenblas64: 64 bits under the plain names */
             g->int_bits = 64;
     }
+}
+
+static void describe(struct kfit_blas *b, const char *path)
+{
+    const struct naming *n = &namings[b->naming];
+    struct kfit_generic *g = &b->generic;
+    snprintf(g->path, sizeof g->path, "%s", path);
+    snprintf(g->naming, sizeof g->naming, "%s%%s%s", n->before, n->after);
+    g->int_bits = n->bits;
+    n->describe(b, dlopen(path, RTLD_LAZY | RTLD_NOLOAD)); /* kept: sites hold its functions for good */
 }
 
 static const struct kfit_blas *blas_of(const struct object *o, unsigned naming)
@@ -226,7 +274,7 @@ const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller)
     static const struct kfit_blas nothing = {.state = READY};
     static const struct kfit_site missing = {.blas = &nothing},
                                   missing_wide = {.blas = &nothing, .wide = true};
-    unsigned naming = hook / KFIT_HOOKS_PER_NAMING;
+    unsigned naming = naming_of(hook);
     struct kfit_manners manners = kfit_manners_begin();
     const struct kfit_site *result = namings[naming].bits == 64 ? &missing_wide : &missing;
     const void *inside = (const char *)caller - 1; /* the call, not what follows it */
@@ -235,11 +283,11 @@ const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller)
     if (fn) { /* a missing one is not remembered: its library may be loaded yet */
         struct object to = object_of(fn);
         const struct kfit_blas *blas = blas_of(&to, naming);
-        bool inner = from.id == to.id && is_hooked(inside);
+        bool inner = (from.id == to.id && is_hooked(inside)) || (naming >= NAMING_cublas && is_cublas(&from));
         uintptr_t key = kfit_site_key(hook, caller);
         struct kfit_site *s = place(key);
         s->fn = fn;
-        s->blas = inner ? NULL : blas;
+        s->blas = inner || (blas && blas->unfit) ? NULL : blas;
         s->wide = blas && blas->generic.int_bits == 64;
         __atomic_store_n(&s->key, key, __ATOMIC_RELEASE);
         result = s;

@@ -1,11 +1,14 @@
-/* What the parts of the shim share. A call comes in through entries.S, finds its site (original.c), is
- * offered to the dispatcher (hooks.c, start.c), and otherwise goes on to the original as it came. */
+/* What the parts of the shim share. A call comes in through entries.S, or as a call of cuBLAS (cublas.c, cublaslt.c),
+ * finds its site (original.c), is offered to a dispatcher (hooks.c, served.c, start.c), and otherwise goes on to the
+ * original as it came. */
 #ifndef KFIT_PRELOAD_H
 #define KFIT_PRELOAD_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cublas.h"
+#include "gpu.h"
 #include "hooks.h"
 #include "kfit/dispatch.h"
 
@@ -13,18 +16,28 @@ enum kfit_hook {
 #define KFIT_Y(function, interface, operation, type, kfit_type) KFIT_HOOK_##function,
     KFIT_HOOK_LIST(KFIT_Y)
 #undef KFIT_Y
-        KFIT_HOOK_COUNT
+        KFIT_HOOK_COUNT, /* of those that have an entry in entries.S */
+    KFIT_HOOK_BEFORE_CUDA = KFIT_HOOK_COUNT - 1,
+#define KFIT_Y(function, file, arguments) KFIT_HOOK_##function,
+    KFIT_CUDA_HOOK_LIST(KFIT_Y)
+#undef KFIT_Y
+        KFIT_HOOKS
 };
 
 /* ---- original.c: which function would have been called without us ---- */
 
-/* A BLAS of this process under one naming pattern. Never freed: sites point to it. */
+/* A BLAS of this process under one naming pattern, or NVIDIA's. Never freed: sites point to it. */
 struct kfit_blas {
     uint32_t state;       /* EMPTY, CLAIMED, READY */
     unsigned index;       /* its place in the table */
-    unsigned naming;      /* row of KFIT_NAMING_LIST */
+    unsigned naming;      /* row of original.c's table */
     const void *object;   /* the loaded file, by its program headers */
-    int (*threads)(void); /* NULL: not known */
+    bool unfit;           /* lacks what we must ask it: its calls pass on, uncounted */
+    union {
+        int (*threads)(void); /* NULL: not known */
+        struct kfit_cublas cublas;
+        struct kfit_cublaslt lt;
+    };
     struct kfit_generic generic;
 };
 #define KFIT_BLAS_MAX 16
@@ -46,6 +59,7 @@ static inline uintptr_t kfit_site_key(unsigned hook, const void *caller)
 {
     return (uintptr_t)caller << 6 | hook;
 }
+_Static_assert(KFIT_HOOKS <= 64, "kfit_site_key");
 
 static inline uint32_t kfit_site_hash(uintptr_t key)
 {
@@ -69,22 +83,56 @@ static inline const struct kfit_site *kfit_site_find(unsigned hook, const void *
     return kfit_site_resolve(hook, caller);
 }
 
+/* A function that nobody hooks, of any loaded object; NULL: nowhere. Microseconds. */
+void *kfit_find_loaded(const char *name);
+/* The file that holds it; "" for the program. */
+const char *kfit_path_of(const void *address);
+
 /* ---- start.c: whether we serve at all ---- */
 
-/* What this process does with calls. A forked child goes on with it: the dispatcher sees the fork itself. */
-struct kfit_served {
+/* What this process does with calls of one device. A forked child goes on with it: the dispatcher sees the fork
+ * itself. */
+struct kfit_server {
     struct kfit_dispatcher *dispatcher; /* NULL until started */
     bool off;                           /* for good */
     bool dispatching;
-    int threads;                     /* of the BLAS, as in the environment */
+    int threads;                     /* host: of the BLAS, as in the environment */
     int32_t starter;                 /* pid of the process that starts or has started; 0: nobody yet */
     uint32_t missed;                 /* calls that came while starting, not yet counted */
     uint32_t generic[KFIT_BLAS_MAX]; /* index in the trace + 1; 0: not asked yet */
 };
-extern struct kfit_served kfit_served;
+enum { KFIT_SERVER_HOST, KFIT_SERVER_GPU, KFIT_SERVERS = KFIT_SERVER_GPU + KFIT_GPUS_MAX }; /* GPU + its ordinal */
+extern struct kfit_server kfit_servers[KFIT_SERVERS];
 
-/* The dispatcher, or NULL: off, or another thread is starting just now. blas is that of the call. */
-struct kfit_dispatcher *kfit_serve(const struct kfit_blas *blas);
+/* What a server has to be told of its device. */
+struct kfit_surroundings {
+    struct kfit_env env;
+    char suffix[16];  /* of the trace's name; "": none */
+    const char *hold; /* kfit_dispatcher_params.hold */
+};
+
+/* The dispatcher of s, or NULL: off, or another thread is starting just now. In the thread that starts it, and only if
+ * the environment does not say off, `look` fills in what the dispatcher is told. */
+struct kfit_dispatcher *kfit_serve(struct kfit_server *s,
+                                   void (*look)(struct kfit_server *s, struct kfit_surroundings *o, const void *ctx),
+                                   const void *ctx);
+
+/* Whether the environment asks for anything at all; read once. */
+bool kfit_asked(void);
+
+/* A variable of the environment, NULL if it is unset or empty, or not ours to heed (setuid). */
+const char *kfit_variable(const char *name);
+
+/* Where the trace keeps this library; false if there is no trace. */
+bool kfit_note_generic(struct kfit_server *s, struct kfit_dispatcher *d, const struct kfit_blas *blas,
+                       uint32_t *index);
+static inline bool kfit_generic_of(struct kfit_server *s, struct kfit_dispatcher *d, const struct kfit_blas *blas,
+                                   uint32_t *index)
+{
+    uint32_t known = __atomic_load_n(&s->generic[blas->index], __ATOMIC_RELAXED);
+    *index = known - 1;
+    return __builtin_expect(known, 1) || kfit_note_generic(s, d, blas, index);
+}
 
 /* ---- what a guest must not leave behind: errno, cancellation in the middle of our work, dlerror ---- */
 

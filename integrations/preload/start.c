@@ -1,4 +1,4 @@
-/* When and how the shim begins: on the first hooked call of a process, from its environment. */
+/* When and how the shim begins: for each device on its first hooked call in a process, from the environment. */
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #include "kfit/state.h"
 #include "preload.h"
 
-struct kfit_served kfit_served;
+struct kfit_server kfit_servers[KFIT_SERVERS];
 
 /* ---- the environment ---- */
 
@@ -26,7 +26,7 @@ struct config {
     char trace_dir[PATH_MAX], state_dir[PATH_MAX];
 };
 
-static const char *variable(const char *name)
+const char *kfit_variable(const char *name)
 {
     const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
@@ -67,7 +67,7 @@ static void say_once(void *ctx, enum kfit_log_level level, const char *line)
 
 static struct kfit_log read_log(void)
 {
-    const char *text = variable("KFIT_LOG");
+    const char *text = kfit_variable("KFIT_LOG");
     int level = text ? WORD(text, level_names) : -1;
     struct kfit_log log = {.ctx = (void *)(intptr_t)STDERR_FILENO, .level = KFIT_LOG_WARN, .fn = say_once};
     if (level >= 0) {
@@ -81,7 +81,7 @@ static struct kfit_log read_log(void)
 /* Without KFIT_MODE, naming a directory is asking for what is kept there. */
 static enum kfit_mode read_mode(const struct kfit_log *log)
 {
-    const char *text = variable("KFIT_MODE");
+    const char *text = kfit_variable("KFIT_MODE");
     int mode = text ? WORD(text, mode_names) : -1;
     if (mode >= 0)
         return (enum kfit_mode)mode;
@@ -90,14 +90,14 @@ static enum kfit_mode read_mode(const struct kfit_log *log)
                   "KFIT_MODE=%.32s is none of off, record, dispatch, both; kfit stays off", text);
         return KFIT_MODE_OFF;
     }
-    return (enum kfit_mode)((variable("KFIT_TRACE") ? KFIT_MODE_RECORD : 0) |
-                            (variable("KFIT_CACHE") ? KFIT_MODE_DISPATCH : 0));
+    return (enum kfit_mode)((kfit_variable("KFIT_TRACE") ? KFIT_MODE_RECORD : 0) |
+                            (kfit_variable("KFIT_CACHE") ? KFIT_MODE_DISPATCH : 0));
 }
 
 /* What cannot be read is taken as `otherwise`, the careful side. */
 static bool read_flag(const char *name, bool otherwise, const struct kfit_log *log)
 {
-    const char *text = variable(name);
+    const char *text = kfit_variable(name);
     int on = kfit_switch(text);
     if (on >= 0)
         return on;
@@ -112,12 +112,12 @@ static void read_config(struct config *c)
     struct kfit_dispatcher_params *p = &c->params;
     p->log = read_log();
     p->mode = read_mode(&p->log);
-    p->generation = variable("KFIT_GENERATION");
+    p->generation = kfit_variable("KFIT_GENERATION");
     p->trust = secure_getenv("KFIT_TRUST"); /* an empty one trusts nobody */
-    p->bans = variable("KFIT_BAN");
-    p->label = variable("KFIT_LABEL");
-    p->cache_dir = variable("KFIT_CACHE");
-    p->allow = variable("KFIT_ALLOW");
+    p->bans = kfit_variable("KFIT_BAN");
+    p->label = kfit_variable("KFIT_LABEL");
+    p->cache_dir = kfit_variable("KFIT_CACHE");
+    p->allow = kfit_variable("KFIT_ALLOW");
     if (p->mode == KFIT_MODE_OFF)
         return;
     p->strict = read_flag("KFIT_STRICT", true, &p->log);
@@ -131,79 +131,95 @@ static void read_config(struct config *c)
         p->trace_dir = c->trace_dir;
 }
 
-/* "OpenBLAS 0.3.21" of its config; of another BLAS, the file's name. */
-static void blas_name(const struct kfit_generic *g, char *buf, size_t size)
+bool kfit_asked(void)
 {
-    const char *slash = strrchr(g->path, '/'), *text = g->config;
-    size_t n = strcspn(text, " ");
-    if (text[n])
-        n += 1 + strcspn(text + n + 1, " ");
-    else
-        text = slash ? slash + 1 : g->path, n = strlen(text);
-    snprintf(buf, size, "%.*s", (int)n, text);
+    enum { UNREAD, NO, YES };
+    static uint8_t asked;
+    uint8_t known = __atomic_load_n(&asked, __ATOMIC_RELAXED);
+    if (__builtin_expect(known == UNREAD, 0)) {
+        const struct kfit_log log = read_log();
+        known = read_mode(&log) == KFIT_MODE_OFF ? NO : YES;
+        __atomic_store_n(&asked, known, __ATOMIC_RELAXED);
+    }
+    return known == YES;
 }
 
 /* ---- starting ---- */
 
 /* Calls that came while starting went to the original; they are counted once there is where. */
-static void count_missed(struct kfit_dispatcher *d)
+static void count_missed(struct kfit_server *s, struct kfit_dispatcher *d)
 {
-    for (uint32_t n = __atomic_exchange_n(&kfit_served.missed, 0, __ATOMIC_ACQ_REL); n; n--)
+    for (uint32_t n = __atomic_exchange_n(&s->missed, 0, __ATOMIC_ACQ_REL); n; n--)
         kfit_dispatch_unkeyed(d, KFIT_REASON_OFF);
 }
 
-/* Leaves kfit_served.dispatcher or kfit_served.off set. */
-static __attribute__((noinline)) void start(const struct kfit_blas *blas)
+/* Leaves s->dispatcher or s->off set. */
+static __attribute__((noinline)) void
+start(struct kfit_server *s, void (*look)(struct kfit_server *, struct kfit_surroundings *, const void *),
+      const void *ctx)
 {
     struct config c = {.params = {.mode = KFIT_MODE_OFF}};
     struct kfit_error err = {""};
     struct kfit_dispatcher *d = NULL;
     read_config(&c);
     if (c.params.mode != KFIT_MODE_OFF) {
-        struct kfit_env env;
-        char name[64];
-        blas_name(&blas->generic, name, sizeof name);
-        kfit_served.threads = blas->threads ? blas->threads() : 0;
-        kfit_served.dispatching = c.params.mode & KFIT_MODE_DISPATCH;
-        kfit_env_host(&env, kfit_served.threads, name, NULL);
-        c.params.env = &env;
+        struct kfit_surroundings o = {.suffix = ""};
+        look(s, &o, ctx);
+        s->dispatching = c.params.mode & KFIT_MODE_DISPATCH;
+        c.params.env = &o.env;
+        c.params.device_suffix = o.suffix[0] ? o.suffix : NULL;
+        c.params.hold = o.hold;
         if (kfit_dispatcher_create(&d, &c.params, &err) != KFIT_OK)
             kfit_logf(&c.params.log, KFIT_LOG_ERROR, "%s; this process runs without kfit", err.text);
     }
     if (!d) {
-        __atomic_store_n(&kfit_served.off, true, __ATOMIC_RELEASE);
+        __atomic_store_n(&s->off, true, __ATOMIC_RELEASE);
         return;
     }
-    __atomic_store_n(&kfit_served.dispatcher, d, __ATOMIC_SEQ_CST);
-    count_missed(d);
+    __atomic_store_n(&s->dispatcher, d, __ATOMIC_SEQ_CST);
+    count_missed(s, d);
 }
 
 /* At exit(). Other threads may still be calling, and so may the destructors that come after this one. */
 __attribute__((destructor)) static void end(void)
 {
-    kfit_dispatcher_end(__atomic_load_n(&kfit_served.dispatcher, __ATOMIC_ACQUIRE));
+    for (unsigned i = 0; i < KFIT_SERVERS; i++)
+        kfit_dispatcher_end(__atomic_load_n(&kfit_servers[i].dispatcher, __ATOMIC_ACQUIRE));
 }
 
-struct kfit_dispatcher *kfit_serve(const struct kfit_blas *blas)
+struct kfit_dispatcher *kfit_serve(struct kfit_server *s,
+                                   void (*look)(struct kfit_server *s, struct kfit_surroundings *o, const void *ctx),
+                                   const void *ctx)
 {
-    if (__atomic_load_n(&kfit_served.off, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&s->off, __ATOMIC_RELAXED))
         return NULL;
     struct kfit_manners manners = kfit_manners_begin();
     struct kfit_dispatcher *d;
-    int32_t self = (int32_t)getpid(), starter = __atomic_load_n(&kfit_served.starter, __ATOMIC_RELAXED);
+    int32_t self = (int32_t)getpid(), starter = __atomic_load_n(&s->starter, __ATOMIC_RELAXED);
     /* a starter of another pid: our parent forked us while it was starting, and no thread of ours goes on */
-    if (starter != self && __atomic_compare_exchange_n(&kfit_served.starter, &starter, self, false,
-                                                       __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+    if (starter != self &&
+        __atomic_compare_exchange_n(&s->starter, &starter, self, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
         if (starter)
-            kfit_served.missed = 0;
-        start(blas);
-        d = kfit_served.dispatcher;
-    } else if (!(d = __atomic_load_n(&kfit_served.dispatcher, __ATOMIC_ACQUIRE))) {
-        __atomic_fetch_add(&kfit_served.missed, 1, __ATOMIC_SEQ_CST);
-        struct kfit_dispatcher *now = __atomic_load_n(&kfit_served.dispatcher, __ATOMIC_SEQ_CST);
+            s->missed = 0;
+        start(s, look, ctx);
+        d = s->dispatcher;
+    } else if (!(d = __atomic_load_n(&s->dispatcher, __ATOMIC_ACQUIRE))) {
+        __atomic_fetch_add(&s->missed, 1, __ATOMIC_SEQ_CST);
+        struct kfit_dispatcher *now = __atomic_load_n(&s->dispatcher, __ATOMIC_SEQ_CST);
         if (now) /* too late for the starting thread to count it */
-            count_missed(now);
+            count_missed(s, now);
     }
     kfit_manners_end(manners);
     return d;
+}
+
+bool kfit_note_generic(struct kfit_server *s, struct kfit_dispatcher *d, const struct kfit_blas *blas,
+                       uint32_t *index)
+{
+    struct kfit_recorder *r = kfit_dispatcher_recorder(d);
+    if (!r)
+        return false;
+    *index = kfit_recorder_generic(r, &blas->generic);
+    __atomic_store_n(&s->generic[blas->index], *index + 1, __ATOMIC_RELAXED);
+    return true;
 }

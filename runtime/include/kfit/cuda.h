@@ -109,7 +109,10 @@ struct kfit_cu_uuid {
     X(device_memory, cuDeviceTotalMem_v2, (size_t * bytes, kfit_cu_device))                                  \
     X(context_retain, cuDevicePrimaryCtxRetain, (kfit_cu_context *, kfit_cu_device))                         \
     X(context_release, cuDevicePrimaryCtxRelease_v2, (kfit_cu_device))                                       \
+    X(context_state, cuDevicePrimaryCtxGetState, (kfit_cu_device, unsigned *flags, int *active))             \
     X(context_set, cuCtxSetCurrent, (kfit_cu_context))                                                       \
+    X(context_current, cuCtxGetCurrent, (kfit_cu_context *))                                                 \
+    X(context_device, cuCtxGetDevice, (kfit_cu_device *))                                                    \
     X(context_sync, cuCtxSynchronize, (void))                                                                \
     X(reset_persisting_l2, cuCtxResetPersistingL2Cache, (void))                                              \
     X(library_load, cuLibraryLoadData,                                                                       \
@@ -172,6 +175,15 @@ enum kfit_status kfit_cuda_load(const struct kfit_cuda **out, struct kfit_error 
 /* "GPU-" and the UUID of device 0 as CUDA_VISIBLE_DEVICES orders them; of the MIG instance, if it is one. Makes no context:
  * asking does not disturb who measures there. KFIT_E_UNSUPPORTED: no driver, no GPU. */
 enum kfit_status kfit_cuda_identify(char id[48], struct kfit_error *err);
+
+/* For a guest in a process that uses a GPU: from now on kfit_device_cuda loads into, and launches in, whatever context is
+ * current, and what it has loaded stays loaded, since unloading may wait for work. Says which context that is now, and
+ * describes its device; *ordinal is as the process counts them. Changes no context and makes none; legal while a stream
+ * captures, and so are the device's add, seal and launch. KFIT_E_UNSUPPORTED: no driver, no current context, or one that
+ * is not its device's primary context. */
+struct kfit_device_info;
+enum kfit_status kfit_cuda_attach(kfit_cu_context *context, kfit_cu_device *ordinal, struct kfit_device_info *info,
+                                  struct kfit_error *err);
 
 /* Turns a failed call into a status and a text: "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". what: the
  * driver's name of the function, or a call of the table's member as written, "mem_alloc(&p, 1)". */

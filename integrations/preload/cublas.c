@@ -1,0 +1,192 @@
+/* cuBLAS: C functions of its own signatures, found by the dynamic linker before its own. A call becomes a key only if it
+ * is what the tuner measures: alpha and beta on the host, float32 accumulation, default math, the default algorithm. All
+ * else is the original, and counted with a reason. */
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "preload.h"
+
+__thread unsigned kfit_library_depth __attribute__((tls_model("initial-exec")));
+
+/* ---- asking the library ---- */
+
+void kfit_cublas_describe(struct kfit_blas *b, void *handle)
+{
+#define KFIT_X(member, symbol, arguments)                                                                    \
+    *(void **)&b->cublas.member = handle ? dlsym(handle, #symbol) : NULL;                                    \
+    b->unfit |= !b->cublas.member;
+    KFIT_CUBLAS_LIST(KFIT_X)
+#undef KFIT_X
+    kfit_cublas_name(b->generic.config, sizeof b->generic.config);
+}
+
+void kfit_cublas_name(char *buf, size_t size)
+{
+    int (*property)(int which, int *value);
+    int part[3] = {0}; /* libraryPropertyType: major, minor, patch */
+    *(void **)&property = kfit_find_loaded("cublasGetProperty");
+    buf[0] = '\0';
+    for (int i = 0; property && i < 3; i++)
+        if (property(i, &part[i]))
+            return;
+    if (property)
+        snprintf(buf, size, "cuBLAS %d.%d.%d", part[0], part[1], part[2]);
+}
+
+/* ---- keys ---- */
+
+static uint64_t dtype(int type)
+{
+    return type == CUBLAS_R_BF16 ? KFIT_BF16 : type == CUBLAS_R_F16 ? KFIT_F16 : type == CUBLAS_R_F32 ? KFIT_F32 : 0;
+}
+
+/* Column-major C = op(A) op(B) is row-major C^T = op(B)^T op(A)^T: B first, n before m. */
+enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides)
+{
+    const uint64_t type = dtype(p->type_a), type_c = dtype(p->type_c);
+    const bool ta = p->tb != CUBLAS_OP_N, tb = p->ta != CUBLAS_OP_N, batched = p->batch != 1;
+    const int64_t m = p->n, n = p->m, k = p->k, lda = p->ldb, ldb = p->lda, ldc = p->ldc;
+    if (!type || p->type_b != p->type_a || (type_c != type && type_c != KFIT_F32) || (unsigned)p->ta > CUBLAS_OP_C ||
+        (unsigned)p->tb > CUBLAS_OP_C || m < 1 || n < 1 || k < 1 || lda < (ta ? m : k) || ldb < (tb ? k : n) ||
+        ldc < n || ((m | n | k | lda | ldb | ldc) >> 31))
+        return KFIT_REASON_FLAGS;
+    if (batched && (p->batch < 2 || p->batch >> 31 || (p->sa | p->sb | p->sc) < 0))
+        return KFIT_REASON_FLAGS;
+    key->words[0] = (batched ? KFIT_GEMM_KEY_BATCHED_BYTES : KFIT_GEMM_KEY_BYTES) | (uint64_t)KFIT_OP_GEMM << 8 |
+                    (uint64_t)ta << 16 | (uint64_t)tb << 24 | type << 32 | type << 40 | type_c << 48 |
+                    (uint64_t)KFIT_F32 << 56;
+    key->words[1] = (uint64_t)p->epilogue << 24;
+    key->words[2] = (uint64_t)m | (uint64_t)n << 32;
+    key->words[3] = (uint64_t)k | (uint64_t)lda << 32;
+    key->words[4] = (uint64_t)ldb | (uint64_t)ldc << 32;
+    if (batched) {
+        key->words[5] = (uint64_t)p->batch;
+        key->words[6] = (uint64_t)p->sb;
+        key->words[7] = (uint64_t)p->sa;
+        key->words[8] = (uint64_t)p->sc;
+    }
+    *strides = (uint64_t)(lda | ldb) << (type == KFIT_F32 ? 2 : 1) | (uint64_t)ldc << (type_c == KFIT_F32 ? 2 : 1);
+    return KFIT_REASON_NONE;
+}
+
+/* ---- calls ---- */
+
+struct kfit_gpu *kfit_call_begin(const struct kfit_site *site)
+{
+    return kfit_library_depth || !site->blas ? NULL : kfit_gpu_of_call();
+}
+
+bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const union kfit_key *key,
+                     const void *const args[], cublas_stream stream)
+{
+    uint32_t generic;
+    int32_t slot;
+    if (!kfit_generic_of(&kfit_servers[KFIT_SERVER_GPU + gpu->ordinal], gpu->dispatcher, blas, &generic))
+        return false;
+    return kfit_dispatch_cuda(gpu->dispatcher, key, args, stream, generic, false, &slot) == KFIT_REASON_NONE;
+}
+
+void kfit_call_refuse(struct kfit_gpu *gpu, cublas_stream stream, enum kfit_reason reason)
+{
+    (void)stream;
+    kfit_dispatch_unkeyed(gpu->dispatcher, reason);
+}
+
+struct call {
+    struct kfit_product product;
+    const void *alpha, *a, *b, *beta;
+    void *c;
+    int compute, algo;
+};
+
+/* True if the result is on its way. */
+static bool served(const struct kfit_site *site, cublas_handle handle, const struct call *c)
+{
+    struct kfit_gpu *gpu = kfit_call_begin(site);
+    if (!gpu)
+        return false;
+    const struct kfit_cublas *lib = &site->blas->cublas;
+    union kfit_key key;
+    uint64_t strides;
+    const void *args[4];
+    cublas_stream stream = NULL;
+    int pointers, math;
+    enum kfit_reason reason;
+    if (lib->stream(handle, &stream))
+        reason = KFIT_REASON_STREAM_STATE; /* no handle: the original says so */
+    else if (lib->pointer_mode(handle, &pointers) || pointers != CUBLAS_POINTERS_ON_HOST)
+        reason = KFIT_REASON_POINTER_MODE;
+    else if (lib->math_mode(handle, &math) || math != CUBLAS_DEFAULT_MATH || c->compute != CUBLAS_COMPUTE_F32 ||
+             c->algo != CUBLAS_ALGO_TENSOR || !c->alpha || !c->beta)
+        reason = KFIT_REASON_FLAGS;
+    else if (!(reason = kfit_product_key(&c->product, &key, &strides)))
+        reason = kfit_product_finish(&key, strides, c->alpha, c->beta, c->a, c->b, c->c, NULL, args);
+    if (!reason)
+        return kfit_call_offer(gpu, site->blas, &key, args, stream);
+    kfit_call_refuse(gpu, stream, reason);
+    return false;
+}
+
+#define SITE(function) kfit_site_find(KFIT_HOOK_##function, __builtin_return_address(0))
+
+/* What all four say. */
+#define SAID(type_a_, type_b_, type_c_, sa_, sb_, sc_, batch_, compute_, algo_)                              \
+    {                                                                                                        \
+        .product = {ta, tb, type_a_, type_b_, type_c_, KFIT_EPI_NONE, m, n, k, lda, ldb, ldc, sa_, sb_, sc_, batch_}, \
+        .alpha = alpha, .a = a, .b = b, .beta = beta, .c = c, .compute = compute_, .algo = algo_             \
+    }
+#define SAID_F32(sa_, sb_, sc_, batch_)                                                                      \
+    SAID(CUBLAS_R_F32, CUBLAS_R_F32, CUBLAS_R_F32, sa_, sb_, sc_, batch_, CUBLAS_COMPUTE_F32, CUBLAS_ALGO_TENSOR)
+
+#define FOUR_FUNCTIONS(after, integer)                                                                       \
+    int cublasGemmEx##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k, \
+                            const void *alpha, const void *a, cublas_type type_a, integer lda, const void *b, \
+                            cublas_type type_b, integer ldb, const void *beta, void *c, cublas_type type_c,  \
+                            integer ldc, cublas_compute compute, cublas_algo algo)                           \
+    {                                                                                                        \
+        const struct kfit_site *site = SITE(cublasGemmEx##after);                                            \
+        const struct call said = SAID(type_a, type_b, type_c, 0, 0, 0, 1, compute, algo);                    \
+        if (served(site, handle, &said))                                                                     \
+            return CUBLAS_OK;                                                                                \
+        KFIT_RETURN_ORIGINAL(site, cublasGemmEx##after, handle, ta, tb, m, n, k, alpha, a, type_a, lda, b,   \
+                             type_b, ldb, beta, c, type_c, ldc, compute, algo);                              \
+    }                                                                                                        \
+    int cublasGemmStridedBatchedEx##after(                                                                   \
+        cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k, const void *alpha, \
+        const void *a, cublas_type type_a, integer lda, long long sa, const void *b, cublas_type type_b,     \
+        integer ldb, long long sb, const void *beta, void *c, cublas_type type_c, integer ldc, long long sc, \
+        integer batch, cublas_compute compute, cublas_algo algo)                                             \
+    {                                                                                                        \
+        const struct kfit_site *site = SITE(cublasGemmStridedBatchedEx##after);                              \
+        const struct call said = SAID(type_a, type_b, type_c, sa, sb, sc, batch, compute, algo);             \
+        if (served(site, handle, &said))                                                                     \
+            return CUBLAS_OK;                                                                                \
+        KFIT_RETURN_ORIGINAL(site, cublasGemmStridedBatchedEx##after, handle, ta, tb, m, n, k, alpha, a, type_a, \
+                             lda, sa, b, type_b, ldb, sb, beta, c, type_c, ldc, sc, batch, compute, algo);   \
+    }                                                                                                        \
+    int cublasSgemm_v2##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k, \
+                              const float *alpha, const float *a, integer lda, const float *b, integer ldb,  \
+                              const float *beta, float *c, integer ldc)                                      \
+    {                                                                                                        \
+        const struct kfit_site *site = SITE(cublasSgemm_v2##after);                                          \
+        const struct call said = SAID_F32(0, 0, 0, 1);                                                       \
+        if (served(site, handle, &said))                                                                     \
+            return CUBLAS_OK;                                                                                \
+        KFIT_RETURN_ORIGINAL(site, cublasSgemm_v2##after, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, \
+                             ldc);                                                                           \
+    }                                                                                                        \
+    int cublasSgemmStridedBatched##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, \
+                                         integer k, const float *alpha, const float *a, integer lda,         \
+                                         long long sa, const float *b, integer ldb, long long sb,            \
+                                         const float *beta, float *c, integer ldc, long long sc, integer batch) \
+    {                                                                                                        \
+        const struct kfit_site *site = SITE(cublasSgemmStridedBatched##after);                               \
+        const struct call said = SAID_F32(sa, sb, sc, batch);                                                \
+        if (served(site, handle, &said))                                                                     \
+            return CUBLAS_OK;                                                                                \
+        KFIT_RETURN_ORIGINAL(site, cublasSgemmStridedBatched##after, handle, ta, tb, m, n, k, alpha, a, lda, sa, b, \
+                             ldb, sb, beta, c, ldc, sc, batch);                                              \
+    }
+
+FOUR_FUNCTIONS(, int)
+FOUR_FUNCTIONS(_64, int64_t)

@@ -1,0 +1,276 @@
+/* cuBLASLt: one function, whose arguments are descriptors.
+ *
+ * A descriptor has some forty attributes, and more with each release. Those that the tuner's call sets are read; every
+ * other must be as in a descriptor just made, so that what nobody here has heard of means the original. That takes
+ * microseconds, so what was read is remembered by the bytes that it was read from: a descriptor is a plain struct, which a
+ * program may copy or keep on its stack. The one word of it that changes from layer to layer, the bias pointer, is
+ * left out of them and read each time. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kfit/hash.h"
+#include "preload.h"
+
+enum { DESC_BYTES = sizeof *(cublaslt_desc)0, LAYOUT_BYTES = sizeof *(cublaslt_layout)0, ATTRIBUTES = 64 };
+enum { MEMOS = 1024, PROBES = 8 };
+
+/* ---- asking the library ---- */
+
+/* Which word of a descriptor is the bias pointer; -1 if that cannot be told. */
+static int find_bias(const struct kfit_cublaslt *lt)
+{
+    static const uint64_t tried[2] = {0x1122334455667780, 0x7ee6d5c4b3a29180};
+    __typeof__(*lt->fresh) copy[2];
+    int found = -1;
+    for (int i = 0; i < 2; i++) {
+        memcpy(&copy[i], lt->fresh, DESC_BYTES);
+        if (lt->desc_set(&copy[i], CUBLASLT_DESC_BIAS, &tried[i], sizeof tried[i]))
+            return -1;
+    }
+    for (int i = 0; i < DESC_BYTES / 8; i++)
+        if (copy[0].word[i] != copy[1].word[i]) {
+            if (found >= 0 || copy[0].word[i] != tried[0] || copy[1].word[i] != tried[1])
+                return -1;
+            found = i;
+        }
+    return found;
+}
+
+void kfit_cublaslt_describe(struct kfit_blas *b, void *handle)
+{
+    struct kfit_cublaslt *lt = &b->lt;
+    size_t (*version)(void) = (size_t(*)(void))(handle ? dlsym(handle, "cublasLtGetVersion") : NULL);
+    void *cublas = kfit_find_loaded("cublasGetProperty");
+#define KFIT_X(member, symbol, arguments)                                                                    \
+    *(void **)&lt->member = handle ? dlsym(handle, #symbol) : NULL;                                          \
+    b->unfit |= !lt->member;
+    KFIT_CUBLASLT_LIST(KFIT_X)
+#undef KFIT_X
+    b->unfit = b->unfit || lt->desc_create(&lt->fresh, CUBLAS_COMPUTE_F32, CUBLAS_R_F32) ||
+               lt->layout_create(&lt->fresh_layout, CUBLAS_R_F32, 1, 1, 1);
+    /* the sizes are those of release 13 */
+    lt->bias_word = !b->unfit && version && version() / 10000 == 13 ? find_bias(lt) : -1;
+    /* the tuner opens libcublas, and finds this library through it */
+    if (cublas)
+        snprintf(b->generic.path, sizeof b->generic.path, "%s", kfit_path_of(cublas));
+    kfit_cublas_name(b->generic.config, sizeof b->generic.config);
+}
+
+/* ---- reading descriptors ---- */
+
+/* What a reading gives: a key but for alpha, beta and align, or why there is none. */
+struct reading {
+    uint64_t reason, strides;
+    union kfit_key key;
+};
+
+typedef int (*get_fn)(void *, int, void *, size_t, size_t *);
+
+/* The first attribute outside `understood` in which one differs from a fresh one; -1: none. */
+static int strange(get_fn get, void *one, void *fresh, uint64_t understood)
+{
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        char ours[64] = {0}, theirs[64] = {0};
+        size_t bytes = 0, needed;
+        if (understood >> i & 1 || get(fresh, i, NULL, 0, &bytes))
+            continue;
+        if (bytes > sizeof ours || get(fresh, i, ours, bytes, &needed) || get(one, i, theirs, bytes, &needed) ||
+            memcmp(ours, theirs, bytes))
+            return i;
+    }
+    return -1;
+}
+
+/* What to call an attribute that is not as it should be. */
+static enum kfit_reason reason_of(int attribute)
+{
+    static const struct {
+        uint8_t first, last, reason;
+    } rows[] = {
+        {CUBLASLT_DESC_POINTER_MODE, CUBLASLT_DESC_POINTER_MODE, KFIT_REASON_POINTER_MODE},
+        {CUBLASLT_DESC_BIAS_STRIDE, CUBLASLT_DESC_AUX_STRIDE, KFIT_REASON_EPILOGUE},
+        {CUBLASLT_DESC_A_SCALE, CUBLASLT_DESC_D_SCALE, KFIT_REASON_SCALE_MODE},
+        {CUBLASLT_DESC_A_SCALE_MODE, CUBLASLT_DESC_D_OUT_SCALE_MODE, KFIT_REASON_SCALE_MODE},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (attribute >= rows[i].first && attribute <= rows[i].last)
+            return (enum kfit_reason)rows[i].reason;
+    return KFIT_REASON_FLAGS;
+}
+
+struct layout {
+    int type, batch;
+    uint64_t rows, cols;
+    int64_t ld, stride;
+};
+
+#define BIT(attribute) (UINT64_C(1) << (attribute))
+
+static bool read_layout(const struct kfit_cublaslt *lt, cublaslt_layout from, struct layout *to)
+{
+    const struct {
+        int which;
+        void *value;
+        size_t bytes;
+    } rows[] = {
+        {CUBLASLT_LAYOUT_TYPE, &to->type, sizeof to->type},    {CUBLASLT_LAYOUT_BATCH, &to->batch, sizeof to->batch},
+        {CUBLASLT_LAYOUT_ROWS, &to->rows, sizeof to->rows},    {CUBLASLT_LAYOUT_COLS, &to->cols, sizeof to->cols},
+        {CUBLASLT_LAYOUT_LD, &to->ld, sizeof to->ld},          {CUBLASLT_LAYOUT_STRIDE, &to->stride, sizeof to->stride},
+    };
+    uint64_t understood = 0;
+    size_t needed;
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        understood |= BIT(rows[i].which);
+        if (lt->layout_get(from, rows[i].which, rows[i].value, rows[i].bytes, &needed))
+            return false;
+    }
+    return strange((get_fn)lt->layout_get, from, lt->fresh_layout, understood) < 0;
+}
+
+static enum kfit_reason read_desc(const struct kfit_cublaslt *lt, cublaslt_desc from, struct kfit_product *p,
+                                  int *bias_type)
+{
+    const uint64_t understood = BIT(CUBLASLT_DESC_TRANSA) | BIT(CUBLASLT_DESC_TRANSB) | BIT(CUBLASLT_DESC_EPILOGUE) |
+                                BIT(CUBLASLT_DESC_BIAS) | BIT(CUBLASLT_DESC_BIAS_TYPE);
+    int epilogue;
+    size_t needed;
+    int odd = strange((get_fn)lt->desc_get, from, lt->fresh, understood);
+    if (odd >= 0)
+        return reason_of(odd);
+    if (lt->desc_get(from, CUBLASLT_DESC_TRANSA, &p->ta, sizeof p->ta, &needed) ||
+        lt->desc_get(from, CUBLASLT_DESC_TRANSB, &p->tb, sizeof p->tb, &needed) ||
+        lt->desc_get(from, CUBLASLT_DESC_EPILOGUE, &epilogue, sizeof epilogue, &needed) ||
+        lt->desc_get(from, CUBLASLT_DESC_BIAS_TYPE, bias_type, sizeof *bias_type, &needed))
+        return KFIT_REASON_FLAGS;
+    p->epilogue = epilogue == CUBLASLT_EPI_BIAS ? KFIT_EPI_BIAS : KFIT_EPI_NONE;
+    return epilogue == CUBLASLT_EPI_BIAS || epilogue == CUBLASLT_EPI_DEFAULT ? KFIT_REASON_NONE : KFIT_REASON_EPILOGUE;
+}
+
+static enum kfit_reason read_all(const struct kfit_cublaslt *lt, cublaslt_desc desc, const cublaslt_layout from[3],
+                                 struct reading *r)
+{
+    struct layout a, b, c;
+    struct kfit_product p = {0};
+    int bias_type;
+    enum kfit_reason reason = read_desc(lt, desc, &p, &bias_type);
+    if (reason)
+        return reason;
+    if (!read_layout(lt, from[0], &a) || !read_layout(lt, from[1], &b) || !read_layout(lt, from[2], &c) ||
+        a.batch != c.batch || b.batch != c.batch || (c.rows | c.cols | a.rows | a.cols) >> 31)
+        return KFIT_REASON_FLAGS;
+    const bool ta = p.ta != CUBLAS_OP_N, tb = p.tb != CUBLAS_OP_N;
+    const uint64_t k = ta ? a.rows : a.cols;
+    if ((ta ? a.cols : a.rows) != c.rows || (tb ? b.rows : b.cols) != c.cols || (tb ? b.cols : b.rows) != k)
+        return KFIT_REASON_FLAGS;
+    if (p.epilogue && (c.batch != 1 || (bias_type != -1 && bias_type != c.type)))
+        return KFIT_REASON_EPILOGUE; /* no call that the tuner makes */
+    p.type_a = a.type, p.type_b = b.type, p.type_c = c.type;
+    p.m = (int64_t)c.rows, p.n = (int64_t)c.cols, p.k = (int64_t)k;
+    p.lda = a.ld, p.ldb = b.ld, p.ldc = c.ld;
+    p.sa = a.stride, p.sb = b.stride, p.sc = c.stride, p.batch = c.batch;
+    return kfit_product_key(&p, &r->key, &r->strides);
+}
+
+/* ---- remembering ---- */
+
+/* What a reading was made from: the descriptor without its bias, and the layouts of A, B and C. */
+struct bytes {
+    __typeof__(*(cublaslt_desc)0) desc;
+    __typeof__(*(cublaslt_layout)0) layout[3];
+};
+
+/* Claimed by its hash, readable once whole. Never freed: when the table is full, new ones are read each time. */
+struct memo {
+    uint64_t hash;
+    uint32_t ready;
+    const struct kfit_blas *blas;
+    struct bytes bytes;
+    struct reading reading;
+};
+static struct memo memos[MEMOS];
+
+static struct reading read_anew(const struct kfit_blas *blas, cublaslt_desc desc, const cublaslt_layout layout[3])
+{
+    struct reading r = {0};
+    r.reason = read_all(&blas->lt, desc, layout, &r);
+    return r;
+}
+
+/* Into *r, which is the caller's: its key is completed in place. */
+static void read_call(const struct kfit_blas *blas, cublaslt_desc desc, const cublaslt_layout layout[3],
+                      struct reading *r)
+{
+    struct bytes bytes;
+    if (blas->lt.bias_word < 0) {
+        *r = read_anew(blas, desc, layout);
+        return;
+    }
+    bytes.desc = *desc;
+    bytes.desc.word[blas->lt.bias_word] = 0;
+    for (int i = 0; i < 3; i++)
+        bytes.layout[i] = *layout[i];
+    uint64_t hash = XXH3_64bits(&bytes, sizeof bytes) | 1;
+    uint32_t at = (uint32_t)(hash >> 32) % MEMOS;
+    for (int i = 0; i < PROBES; i++, at = (at + 1) % MEMOS) {
+        struct memo *m = &memos[at];
+        uint64_t have = __atomic_load_n(&m->hash, __ATOMIC_RELAXED);
+        if (have == hash && __atomic_load_n(&m->ready, __ATOMIC_ACQUIRE) && m->blas == blas &&
+            !memcmp(&m->bytes, &bytes, sizeof bytes)) {
+            *r = m->reading;
+            return;
+        }
+        if (!have && __atomic_compare_exchange_n(&m->hash, &have, hash, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+            m->blas = blas;
+            m->bytes = bytes;
+            *r = m->reading = read_anew(blas, desc, layout);
+            __atomic_store_n(&m->ready, 1, __ATOMIC_RELEASE);
+            return;
+        }
+    }
+    *r = read_anew(blas, desc, layout);
+}
+
+/* ---- calls ---- */
+
+static enum kfit_reason bias_of(const struct kfit_cublaslt *lt, cublaslt_desc desc, const void **bias)
+{
+    size_t needed;
+    uint64_t word = 0;
+    if (lt->bias_word >= 0)
+        word = desc->word[lt->bias_word];
+    else if (lt->desc_get(desc, CUBLASLT_DESC_BIAS, &word, sizeof word, &needed))
+        return KFIT_REASON_EPILOGUE;
+    *bias = (const void *)(uintptr_t)word;
+    return word ? KFIT_REASON_NONE : KFIT_REASON_EPILOGUE;
+}
+
+int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha, const void *a, cublaslt_layout layout_a,
+                   const void *b, cublaslt_layout layout_b, const void *beta, const void *c, cublaslt_layout layout_c,
+                   void *d, cublaslt_layout layout_d, const cublaslt_algo *algo, void *workspace, size_t workspace_bytes,
+                   cublas_stream stream)
+{
+    const struct kfit_site *site = kfit_site_find(KFIT_HOOK_cublasLtMatmul, __builtin_return_address(0));
+    struct kfit_gpu *gpu = kfit_call_begin(site);
+    if (gpu) {
+        const cublaslt_layout layouts[3] = {layout_a, layout_b, layout_d};
+        struct reading r;
+        const void *args[4], *bias = NULL;
+        enum kfit_reason reason = KFIT_REASON_FLAGS;
+        if (desc && layout_a && layout_b && layout_c && layout_d && alpha && beta && c == d &&
+            !memcmp(layout_c, layout_d, LAYOUT_BYTES)) {
+            read_call(site->blas, desc, layouts, &r);
+            reason = (enum kfit_reason)r.reason;
+        }
+        if (!reason && r.key.gemm.epi)
+            reason = bias_of(&site->blas->lt, desc, &bias);
+        if (!reason)
+            reason = kfit_product_finish(&r.key, r.strides, alpha, beta, a, b, d, bias, args);
+        if (reason)
+            kfit_call_refuse(gpu, stream, reason);
+        else if (kfit_call_offer(gpu, site->blas, &r.key, args, stream))
+            return CUBLAS_OK;
+    }
+    KFIT_RETURN_ORIGINAL(site, cublasLtMatmul, handle, desc, alpha, a, layout_a, b, layout_b, beta, c, layout_c, d,
+                         layout_d, algo, workspace, workspace_bytes, stream);
+}

@@ -1,0 +1,122 @@
+/* The GPUs that this process serves calls on: one dispatcher each, found by the context that is current.
+ *
+ * Kernels are loaded into a GPU's primary context, the one that CUDA's runtime uses. A call in any other goes to the
+ * original. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kfit/cuda.h"
+#include "kfit/device.h"
+#include "kfit/process.h"
+#include "preload.h"
+
+static struct kfit_gpu gpus[KFIT_GPUS_MAX]; /* by ordinal; the context is written last, and once */
+
+/* What an operator says who needs the same bits every time, whatever the batch. Kernels chosen by shape would break that,
+ * unless he knows better (KFIT_PINNED). */
+static const char *pinned(void)
+{
+    const bool invariant = kfit_switch(kfit_variable("VLLM_BATCH_INVARIANT")) != 0;
+    if (kfit_switch(kfit_variable("KFIT_PINNED")) == 1)
+        return NULL;
+    return kfit_variable("CUBLAS_WORKSPACE_CONFIG") ? "CUBLAS_WORKSPACE_CONFIG pins cuBLAS's workspace (KFIT_PINNED=1: kernels run all the same)"
+           : invariant                              ? "VLLM_BATCH_INVARIANT asks for batch invariance (KFIT_PINNED=1: kernels run all the same)"
+                                                    : NULL;
+}
+
+struct seen {
+    const struct kfit_cuda *cu;
+    kfit_cu_context context;
+    kfit_cu_device ordinal;
+    struct kfit_device_info info;
+};
+
+/* As kfit_judge_cuda_env has it: records made there are to match here. */
+static void look(struct kfit_server *s, struct kfit_surroundings *o, const void *ctx)
+{
+    const struct seen *at = ctx;
+    char driver[32] = "", blas[48];
+    int version = 0;
+    (void)s;
+    if (!at->cu->driver_version(&version))
+        snprintf(driver, sizeof driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    kfit_cublas_name(blas, sizeof blas);
+    kfit_env_cuda(&o->env, at->info.arch, at->info.model, at->info.units, driver[0] ? driver : NULL,
+                  blas[0] ? blas : NULL, NULL);
+    snprintf(o->suffix, sizeof o->suffix, "-cuda%d", at->ordinal);
+    o->hold = pinned();
+}
+
+/* A context not seen before. *stray: the GPU served, if the context is another one of it. */
+__attribute__((noinline)) static struct kfit_gpu *meet(struct kfit_gpu **stray)
+{
+    struct seen at;
+    struct kfit_gpu *gpu = NULL;
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_cuda_load(&at.cu, NULL) == KFIT_OK && !at.cu->context_device(&at.ordinal) && at.ordinal >= 0 &&
+        at.ordinal < KFIT_GPUS_MAX) {
+        struct kfit_gpu *g = &gpus[at.ordinal];
+        struct kfit_server *s = &kfit_servers[KFIT_SERVER_GPU + at.ordinal];
+        if (__atomic_load_n(&g->context, __ATOMIC_ACQUIRE)) {
+            *stray = g->dispatcher ? g : NULL;
+        } else if (kfit_cuda_attach(&at.context, &at.ordinal, &at.info, NULL) == KFIT_OK) {
+            struct kfit_dispatcher *d = kfit_serve(s, look, &at);
+            if (d || __atomic_load_n(&s->off, __ATOMIC_ACQUIRE)) {
+                g->ordinal = (uint32_t)at.ordinal;
+                g->dispatcher = d;
+                __atomic_store_n(&g->context, (void *)at.context, __ATOMIC_RELEASE);
+                gpu = d ? g : NULL;
+            }
+        }
+    }
+    kfit_manners_end(manners);
+    return gpu;
+}
+
+static kfit_cu_result no_driver(kfit_cu_context *context)
+{
+    (void)context;
+    return KFIT_CU_NO_DEVICE;
+}
+
+/* cuCtxGetCurrent, once the environment asks for anything. */
+__attribute__((noinline)) static kfit_cu_result first(kfit_cu_context *context);
+static kfit_cu_result (*context_current)(kfit_cu_context *) = first;
+
+static kfit_cu_result first(kfit_cu_context *context)
+{
+    const struct kfit_cuda *cu;
+    struct kfit_manners manners = kfit_manners_begin();
+    kfit_cu_result (*ask)(kfit_cu_context *) =
+        kfit_asked() && kfit_cuda_load(&cu, NULL) == KFIT_OK ? cu->context_current : no_driver;
+    kfit_manners_end(manners);
+    __atomic_store_n(&context_current, ask, __ATOMIC_RELAXED);
+    return ask(context);
+}
+
+static inline struct kfit_gpu *current(struct kfit_gpu **stray)
+{
+    kfit_cu_context context = NULL;
+    *stray = NULL;
+    if (__atomic_load_n(&context_current, __ATOMIC_RELAXED)(&context) || !context)
+        return NULL;
+    for (unsigned i = 0; i < KFIT_GPUS_MAX; i++)
+        if (__atomic_load_n(&gpus[i].context, __ATOMIC_ACQUIRE) == (void *)context)
+            return gpus[i].dispatcher ? &gpus[i] : NULL;
+    return meet(stray);
+}
+
+struct kfit_gpu *kfit_gpu_current(void)
+{
+    struct kfit_gpu *stray;
+    return current(&stray);
+}
+
+struct kfit_gpu *kfit_gpu_of_call(void)
+{
+    struct kfit_gpu *stray, *gpu = current(&stray);
+    if (__builtin_expect(stray != NULL, 0))
+        kfit_dispatch_unkeyed(stray->dispatcher, KFIT_REASON_STREAM_STATE);
+    return gpu;
+}
