@@ -148,7 +148,8 @@ static uint8_t unfit(const struct kfit_device *device, const struct kfit_op *op,
         return KFIT_REASON_WORKSPACE;
     }
     if (r->plan.launch_count > 1 && out.dir == KFIT_INOUT) {
-        kfit_fail(err, KFIT_E_UNSUPPORTED, "%u launches that update their output in place", r->plan.launch_count);
+        kfit_fail(err, KFIT_E_UNSUPPORTED, "%u launches that update their output in place",
+                  r->plan.launch_count);
         return KFIT_REASON_LOAD_FAILED;
     }
     return KFIT_REASON_NONE;

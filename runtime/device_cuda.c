@@ -123,8 +123,8 @@ static enum kfit_status describe(struct kfit_device_info *info, struct kfit_erro
     return describe_one(device, info, err);
 }
 
-enum kfit_status kfit_cuda_attach(kfit_cu_context *context, kfit_cu_device *ordinal, struct kfit_device_info *info,
-                                  struct kfit_error *err)
+enum kfit_status kfit_cuda_attach(kfit_cu_context *context, kfit_cu_device *ordinal,
+                                  struct kfit_device_info *info, struct kfit_error *err)
 {
     kfit_cu_context primary = NULL;
     unsigned flags;
@@ -142,7 +142,8 @@ enum kfit_status kfit_cuda_attach(kfit_cu_context *context, kfit_cu_device *ordi
         TRY(context_release(*ordinal));
     }
     if (*context != primary)
-        return kfit_fail(err, KFIT_E_UNSUPPORTED, "cuda: the current context is not the primary one of device %d", *ordinal);
+        return kfit_fail(err, KFIT_E_UNSUPPORTED,
+                         "cuda: the current context is not the primary one of device %d", *ordinal);
     guest = true;
     return describe_one(*ordinal, info, err);
 }

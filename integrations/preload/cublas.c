@@ -37,7 +37,10 @@ void kfit_cublas_name(char *buf, size_t size)
 
 static uint64_t dtype(int type)
 {
-    return type == CUBLAS_R_BF16 ? KFIT_BF16 : type == CUBLAS_R_F16 ? KFIT_F16 : type == CUBLAS_R_F32 ? KFIT_F32 : 0;
+    return type == CUBLAS_R_BF16  ? KFIT_BF16
+           : type == CUBLAS_R_F16 ? KFIT_F16
+           : type == CUBLAS_R_F32 ? KFIT_F32
+                                  : 0;
 }
 
 /* Column-major C = op(A) op(B) is row-major C^T = op(B)^T op(A)^T: B first, n before m. */
@@ -46,15 +49,15 @@ enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *
     const uint64_t type = dtype(p->type_a), type_c = dtype(p->type_c);
     const bool ta = p->tb != CUBLAS_OP_N, tb = p->ta != CUBLAS_OP_N, batched = p->batch != 1;
     const int64_t m = p->n, n = p->m, k = p->k, lda = p->ldb, ldb = p->lda, ldc = p->ldc;
-    if (!type || p->type_b != p->type_a || (type_c != type && type_c != KFIT_F32) || (unsigned)p->ta > CUBLAS_OP_C ||
-        (unsigned)p->tb > CUBLAS_OP_C || m < 1 || n < 1 || k < 1 || lda < (ta ? m : k) || ldb < (tb ? k : n) ||
-        ldc < n || ((m | n | k | lda | ldb | ldc) >> 31))
+    if (!type || p->type_b != p->type_a || (type_c != type && type_c != KFIT_F32) ||
+        (unsigned)p->ta > CUBLAS_OP_C || (unsigned)p->tb > CUBLAS_OP_C || m < 1 || n < 1 || k < 1 ||
+        lda < (ta ? m : k) || ldb < (tb ? k : n) || ldc < n || ((m | n | k | lda | ldb | ldc) >> 31))
         return KFIT_REASON_FLAGS;
     if (batched && (p->batch < 2 || p->batch >> 31 || (p->sa | p->sb | p->sc) < 0))
         return KFIT_REASON_FLAGS;
-    key->words[0] = (batched ? KFIT_GEMM_KEY_BATCHED_BYTES : KFIT_GEMM_KEY_BYTES) | (uint64_t)KFIT_OP_GEMM << 8 |
-                    (uint64_t)ta << 16 | (uint64_t)tb << 24 | type << 32 | type << 40 | type_c << 48 |
-                    (uint64_t)KFIT_F32 << 56;
+    key->words[0] = (batched ? KFIT_GEMM_KEY_BATCHED_BYTES : KFIT_GEMM_KEY_BYTES) |
+                    (uint64_t)KFIT_OP_GEMM << 8 | (uint64_t)ta << 16 | (uint64_t)tb << 24 | type << 32 |
+                    type << 40 | type_c << 48 | (uint64_t)KFIT_F32 << 56;
     key->words[1] = (uint64_t)p->epilogue << 24;
     key->words[2] = (uint64_t)m | (uint64_t)n << 32;
     key->words[3] = (uint64_t)k | (uint64_t)lda << 32;
@@ -65,7 +68,8 @@ enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *
         key->words[7] = (uint64_t)p->sa;
         key->words[8] = (uint64_t)p->sc;
     }
-    *strides = (uint64_t)(lda | ldb) << (type == KFIT_F32 ? 2 : 1) | (uint64_t)ldc << (type_c == KFIT_F32 ? 2 : 1);
+    *strides = (uint64_t)(lda | ldb) << (type == KFIT_F32 ? 2 : 1) | (uint64_t)ldc
+                                                                         << (type_c == KFIT_F32 ? 2 : 1);
     return KFIT_REASON_NONE;
 }
 
@@ -116,8 +120,8 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
         reason = KFIT_REASON_STREAM_STATE; /* no handle: the original says so */
     else if (lib->pointer_mode(handle, &pointers) || pointers != CUBLAS_POINTERS_ON_HOST)
         reason = KFIT_REASON_POINTER_MODE;
-    else if (lib->math_mode(handle, &math) || math != CUBLAS_DEFAULT_MATH || c->compute != CUBLAS_COMPUTE_F32 ||
-             c->algo != CUBLAS_ALGO_TENSOR || !c->alpha || !c->beta)
+    else if (lib->math_mode(handle, &math) || math != CUBLAS_DEFAULT_MATH ||
+             c->compute != CUBLAS_COMPUTE_F32 || c->algo != CUBLAS_ALGO_TENSOR || !c->alpha || !c->beta)
         reason = KFIT_REASON_FLAGS;
     else if (!(reason = kfit_product_key(&c->product, &key, &strides)))
         reason = kfit_product_finish(&key, strides, c->alpha, c->beta, c->a, c->b, c->c, NULL, args);
@@ -132,17 +136,19 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
 /* What all four say. */
 #define SAID(type_a_, type_b_, type_c_, sa_, sb_, sc_, batch_, compute_, algo_)                              \
     {                                                                                                        \
-        .product = {ta, tb, type_a_, type_b_, type_c_, KFIT_EPI_NONE, m, n, k, lda, ldb, ldc, sa_, sb_, sc_, batch_}, \
+        .product = {ta, tb,  type_a_, type_b_, type_c_, KFIT_EPI_NONE, m,   n,                               \
+                    k,  lda, ldb,     ldc,     sa_,     sb_,           sc_, batch_},                         \
         .alpha = alpha, .a = a, .b = b, .beta = beta, .c = c, .compute = compute_, .algo = algo_             \
     }
 #define SAID_F32(sa_, sb_, sc_, batch_)                                                                      \
-    SAID(CUBLAS_R_F32, CUBLAS_R_F32, CUBLAS_R_F32, sa_, sb_, sc_, batch_, CUBLAS_COMPUTE_F32, CUBLAS_ALGO_TENSOR)
+    SAID(CUBLAS_R_F32, CUBLAS_R_F32, CUBLAS_R_F32, sa_, sb_, sc_, batch_, CUBLAS_COMPUTE_F32,                \
+         CUBLAS_ALGO_TENSOR)
 
 #define FOUR_FUNCTIONS(after, integer)                                                                       \
-    int cublasGemmEx##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k, \
-                            const void *alpha, const void *a, cublas_type type_a, integer lda, const void *b, \
-                            cublas_type type_b, integer ldb, const void *beta, void *c, cublas_type type_c,  \
-                            integer ldc, cublas_compute compute, cublas_algo algo)                           \
+    int cublasGemmEx##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n,          \
+                            integer k, const void *alpha, const void *a, cublas_type type_a, integer lda,    \
+                            const void *b, cublas_type type_b, integer ldb, const void *beta, void *c,       \
+                            cublas_type type_c, integer ldc, cublas_compute compute, cublas_algo algo)       \
     {                                                                                                        \
         const struct kfit_site *site = SITE(cublasGemmEx##after);                                            \
         const struct call said = SAID(type_a, type_b, type_c, 0, 0, 0, 1, compute, algo);                    \
@@ -152,40 +158,41 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
                              type_b, ldb, beta, c, type_c, ldc, compute, algo);                              \
     }                                                                                                        \
     int cublasGemmStridedBatchedEx##after(                                                                   \
-        cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k, const void *alpha, \
-        const void *a, cublas_type type_a, integer lda, long long sa, const void *b, cublas_type type_b,     \
-        integer ldb, long long sb, const void *beta, void *c, cublas_type type_c, integer ldc, long long sc, \
-        integer batch, cublas_compute compute, cublas_algo algo)                                             \
+        cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k,                   \
+        const void *alpha, const void *a, cublas_type type_a, integer lda, long long sa, const void *b,      \
+        cublas_type type_b, integer ldb, long long sb, const void *beta, void *c, cublas_type type_c,        \
+        integer ldc, long long sc, integer batch, cublas_compute compute, cublas_algo algo)                  \
     {                                                                                                        \
         const struct kfit_site *site = SITE(cublasGemmStridedBatchedEx##after);                              \
         const struct call said = SAID(type_a, type_b, type_c, sa, sb, sc, batch, compute, algo);             \
         if (served(site, handle, &said))                                                                     \
             return CUBLAS_OK;                                                                                \
-        KFIT_RETURN_ORIGINAL(site, cublasGemmStridedBatchedEx##after, handle, ta, tb, m, n, k, alpha, a, type_a, \
-                             lda, sa, b, type_b, ldb, sb, beta, c, type_c, ldc, sc, batch, compute, algo);   \
+        KFIT_RETURN_ORIGINAL(site, cublasGemmStridedBatchedEx##after, handle, ta, tb, m, n, k, alpha, a,     \
+                             type_a, lda, sa, b, type_b, ldb, sb, beta, c, type_c, ldc, sc, batch, compute,  \
+                             algo);                                                                          \
     }                                                                                                        \
-    int cublasSgemm_v2##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k, \
-                              const float *alpha, const float *a, integer lda, const float *b, integer ldb,  \
-                              const float *beta, float *c, integer ldc)                                      \
+    int cublasSgemm_v2##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n,        \
+                              integer k, const float *alpha, const float *a, integer lda, const float *b,    \
+                              integer ldb, const float *beta, float *c, integer ldc)                         \
     {                                                                                                        \
         const struct kfit_site *site = SITE(cublasSgemm_v2##after);                                          \
         const struct call said = SAID_F32(0, 0, 0, 1);                                                       \
         if (served(site, handle, &said))                                                                     \
             return CUBLAS_OK;                                                                                \
-        KFIT_RETURN_ORIGINAL(site, cublasSgemm_v2##after, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, \
-                             ldc);                                                                           \
+        KFIT_RETURN_ORIGINAL(site, cublasSgemm_v2##after, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb,    \
+                             beta, c, ldc);                                                                  \
     }                                                                                                        \
-    int cublasSgemmStridedBatched##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, \
-                                         integer k, const float *alpha, const float *a, integer lda,         \
-                                         long long sa, const float *b, integer ldb, long long sb,            \
-                                         const float *beta, float *c, integer ldc, long long sc, integer batch) \
+    int cublasSgemmStridedBatched##after(                                                                    \
+        cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k,                   \
+        const float *alpha, const float *a, integer lda, long long sa, const float *b, integer ldb,          \
+        long long sb, const float *beta, float *c, integer ldc, long long sc, integer batch)                 \
     {                                                                                                        \
         const struct kfit_site *site = SITE(cublasSgemmStridedBatched##after);                               \
         const struct call said = SAID_F32(sa, sb, sc, batch);                                                \
         if (served(site, handle, &said))                                                                     \
             return CUBLAS_OK;                                                                                \
-        KFIT_RETURN_ORIGINAL(site, cublasSgemmStridedBatched##after, handle, ta, tb, m, n, k, alpha, a, lda, sa, b, \
-                             ldb, sb, beta, c, ldc, sc, batch);                                              \
+        KFIT_RETURN_ORIGINAL(site, cublasSgemmStridedBatched##after, handle, ta, tb, m, n, k, alpha, a, lda, \
+                             sa, b, ldb, sb, beta, c, ldc, sc, batch);                                       \
     }
 
 FOUR_FUNCTIONS(, int)

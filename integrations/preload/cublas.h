@@ -16,10 +16,10 @@ typedef void *cublas_handle, *cublas_stream, *cublaslt_handle;
 /* Opaque, but of fixed size and whole: programs may keep them on their stack, and nothing frees what is in them. */
 typedef struct {
     uint64_t word[32];
-} *cublaslt_desc;
+} * cublaslt_desc;
 typedef struct {
     uint64_t word[8];
-} *cublaslt_layout, cublaslt_algo;
+} * cublaslt_layout, cublaslt_algo;
 
 enum { CUBLAS_OK = 0, CUBLAS_NOT_INITIALIZED = 1 };
 enum { CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C };
@@ -63,7 +63,8 @@ enum { CUBLASLT_EPI_DEFAULT = 1, CUBLASLT_EPI_BIAS = 4 };
     X(desc_set, cublasLtMatmulDescSetAttribute, (cublaslt_desc, int which, const void *, size_t))            \
     X(layout_create, cublasLtMatrixLayoutCreate,                                                             \
       (cublaslt_layout *, cublas_type, uint64_t rows, uint64_t cols, int64_t ld))                            \
-    X(layout_get, cublasLtMatrixLayoutGetAttribute, (cublaslt_layout, int which, void *, size_t, size_t *needed))
+    X(layout_get, cublasLtMatrixLayoutGetAttribute,                                                          \
+      (cublaslt_layout, int which, void *, size_t, size_t *needed))
 
 struct kfit_cublas {
 #define KFIT_X(member, symbol, arguments) int(*member) arguments;
@@ -124,7 +125,7 @@ bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const u
 /* Counts one that is no key. */
 void kfit_call_refuse(struct kfit_gpu *gpu, cublas_stream stream, enum kfit_reason reason);
 
-#define KFIT_HOOKED __attribute__((visibility("default"), noinline))
+#define KFIT_HOOKED                       __attribute__((visibility("default"), noinline))
 #define KFIT_Y(function, file, arguments) KFIT_HOOKED int function arguments;
 KFIT_CUDA_HOOK_LIST(KFIT_Y)
 #undef KFIT_Y

@@ -75,8 +75,8 @@ static int strange(get_fn get, void *one, void *fresh, uint64_t understood)
         size_t bytes = 0, needed;
         if (understood >> i & 1 || get(fresh, i, NULL, 0, &bytes))
             continue;
-        if (bytes > sizeof ours || get(fresh, i, ours, bytes, &needed) || get(one, i, theirs, bytes, &needed) ||
-            memcmp(ours, theirs, bytes))
+        if (bytes > sizeof ours || get(fresh, i, ours, bytes, &needed) ||
+            get(one, i, theirs, bytes, &needed) || memcmp(ours, theirs, bytes))
             return i;
     }
     return -1;
@@ -114,9 +114,12 @@ static bool read_layout(const struct kfit_cublaslt *lt, cublaslt_layout from, st
         void *value;
         size_t bytes;
     } rows[] = {
-        {CUBLASLT_LAYOUT_TYPE, &to->type, sizeof to->type},    {CUBLASLT_LAYOUT_BATCH, &to->batch, sizeof to->batch},
-        {CUBLASLT_LAYOUT_ROWS, &to->rows, sizeof to->rows},    {CUBLASLT_LAYOUT_COLS, &to->cols, sizeof to->cols},
-        {CUBLASLT_LAYOUT_LD, &to->ld, sizeof to->ld},          {CUBLASLT_LAYOUT_STRIDE, &to->stride, sizeof to->stride},
+        {CUBLASLT_LAYOUT_TYPE, &to->type, sizeof to->type},
+        {CUBLASLT_LAYOUT_BATCH, &to->batch, sizeof to->batch},
+        {CUBLASLT_LAYOUT_ROWS, &to->rows, sizeof to->rows},
+        {CUBLASLT_LAYOUT_COLS, &to->cols, sizeof to->cols},
+        {CUBLASLT_LAYOUT_LD, &to->ld, sizeof to->ld},
+        {CUBLASLT_LAYOUT_STRIDE, &to->stride, sizeof to->stride},
     };
     uint64_t understood = 0;
     size_t needed;
@@ -131,8 +134,9 @@ static bool read_layout(const struct kfit_cublaslt *lt, cublaslt_layout from, st
 static enum kfit_reason read_desc(const struct kfit_cublaslt *lt, cublaslt_desc from, struct kfit_product *p,
                                   int *bias_type)
 {
-    const uint64_t understood = BIT(CUBLASLT_DESC_TRANSA) | BIT(CUBLASLT_DESC_TRANSB) | BIT(CUBLASLT_DESC_EPILOGUE) |
-                                BIT(CUBLASLT_DESC_BIAS) | BIT(CUBLASLT_DESC_BIAS_TYPE);
+    const uint64_t understood = BIT(CUBLASLT_DESC_TRANSA) | BIT(CUBLASLT_DESC_TRANSB) |
+                                BIT(CUBLASLT_DESC_EPILOGUE) | BIT(CUBLASLT_DESC_BIAS) |
+                                BIT(CUBLASLT_DESC_BIAS_TYPE);
     int epilogue;
     size_t needed;
     int odd = strange((get_fn)lt->desc_get, from, lt->fresh, understood);
@@ -144,11 +148,12 @@ static enum kfit_reason read_desc(const struct kfit_cublaslt *lt, cublaslt_desc 
         lt->desc_get(from, CUBLASLT_DESC_BIAS_TYPE, bias_type, sizeof *bias_type, &needed))
         return KFIT_REASON_FLAGS;
     p->epilogue = epilogue == CUBLASLT_EPI_BIAS ? KFIT_EPI_BIAS : KFIT_EPI_NONE;
-    return epilogue == CUBLASLT_EPI_BIAS || epilogue == CUBLASLT_EPI_DEFAULT ? KFIT_REASON_NONE : KFIT_REASON_EPILOGUE;
+    return epilogue == CUBLASLT_EPI_BIAS || epilogue == CUBLASLT_EPI_DEFAULT ? KFIT_REASON_NONE
+                                                                             : KFIT_REASON_EPILOGUE;
 }
 
-static enum kfit_reason read_all(const struct kfit_cublaslt *lt, cublaslt_desc desc, const cublaslt_layout from[3],
-                                 struct reading *r)
+static enum kfit_reason read_all(const struct kfit_cublaslt *lt, cublaslt_desc desc,
+                                 const cublaslt_layout from[3], struct reading *r)
 {
     struct layout a, b, c;
     struct kfit_product p = {0};
@@ -190,7 +195,8 @@ struct memo {
 };
 static struct memo memos[MEMOS];
 
-static struct reading read_anew(const struct kfit_blas *blas, cublaslt_desc desc, const cublaslt_layout layout[3])
+static struct reading read_anew(const struct kfit_blas *blas, cublaslt_desc desc,
+                                const cublaslt_layout layout[3])
 {
     struct reading r = {0};
     r.reason = read_all(&blas->lt, desc, layout, &r);
@@ -220,7 +226,8 @@ static void read_call(const struct kfit_blas *blas, cublaslt_desc desc, const cu
             *r = m->reading;
             return;
         }
-        if (!have && __atomic_compare_exchange_n(&m->hash, &have, hash, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        if (!have &&
+            __atomic_compare_exchange_n(&m->hash, &have, hash, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
             m->blas = blas;
             m->bytes = bytes;
             *r = m->reading = read_anew(blas, desc, layout);
@@ -245,10 +252,10 @@ static enum kfit_reason bias_of(const struct kfit_cublaslt *lt, cublaslt_desc de
     return word ? KFIT_REASON_NONE : KFIT_REASON_EPILOGUE;
 }
 
-int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha, const void *a, cublaslt_layout layout_a,
-                   const void *b, cublaslt_layout layout_b, const void *beta, const void *c, cublaslt_layout layout_c,
-                   void *d, cublaslt_layout layout_d, const cublaslt_algo *algo, void *workspace, size_t workspace_bytes,
-                   cublas_stream stream)
+int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha, const void *a,
+                   cublaslt_layout layout_a, const void *b, cublaslt_layout layout_b, const void *beta,
+                   const void *c, cublaslt_layout layout_c, void *d, cublaslt_layout layout_d,
+                   const cublaslt_algo *algo, void *workspace, size_t workspace_bytes, cublas_stream stream)
 {
     const struct kfit_site *site = kfit_site_find(KFIT_HOOK_cublasLtMatmul, __builtin_return_address(0));
     struct kfit_gpu *gpu = kfit_call_begin(site);
@@ -271,6 +278,6 @@ int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha
         else if (kfit_call_offer(gpu, site->blas, &r.key, args, stream))
             return CUBLAS_OK;
     }
-    KFIT_RETURN_ORIGINAL(site, cublasLtMatmul, handle, desc, alpha, a, layout_a, b, layout_b, beta, c, layout_c, d,
-                         layout_d, algo, workspace, workspace_bytes, stream);
+    KFIT_RETURN_ORIGINAL(site, cublasLtMatmul, handle, desc, alpha, a, layout_a, b, layout_b, beta, c,
+                         layout_c, d, layout_d, algo, workspace, workspace_bytes, stream);
 }

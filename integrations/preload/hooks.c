@@ -211,7 +211,8 @@ static inline bool served(const struct kfit_site *site, const struct kfit_gemm_c
         return false;
     }
     int threads = s->dispatching && blas->threads ? blas->threads() : s->threads;
-    return kfit_generic_of(s, d, blas, &generic) && kfit_dispatch_gemm(d, call, threads, generic) == KFIT_REASON_NONE;
+    return kfit_generic_of(s, d, blas, &generic) &&
+           kfit_dispatch_gemm(d, call, threads, generic) == KFIT_REASON_NONE;
 }
 
 /* The function to jump to, or NULL if there is nothing left to do. */

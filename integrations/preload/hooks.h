@@ -28,7 +28,7 @@
 
 /* Functions of NVIDIA's libraries, which are C functions of ours with the same signature. Y(function, file that has it,
  * arguments); the types are those of cublas.h, or, where a test says so, NVIDIA's. All return a status. */
-#define KFIT_CUDA_HOOKS_OF_WIDTH(Y, after, integer)                                                   \
+#define KFIT_CUDA_HOOKS_OF_WIDTH(Y, after, integer)                                                          \
     Y(cublasGemmEx##after, cublas,                                                                           \
       (cublas_handle, cublas_op, cublas_op, integer, integer, integer, const void *, const void *,           \
        cublas_type, integer, const void *, cublas_type, integer, const void *, void *, cublas_type, integer, \
@@ -36,7 +36,7 @@
     Y(cublasGemmStridedBatchedEx##after, cublas,                                                             \
       (cublas_handle, cublas_op, cublas_op, integer, integer, integer, const void *, const void *,           \
        cublas_type, integer, long long, const void *, cublas_type, integer, long long, const void *, void *, \
-       cublas_type, integer, long long, integer, cublas_compute, cublas_algo))                                 \
+       cublas_type, integer, long long, integer, cublas_compute, cublas_algo))                               \
     Y(cublasSgemm_v2##after, cublas,                                                                         \
       (cublas_handle, cublas_op, cublas_op, integer, integer, integer, const float *, const float *,         \
        integer, const float *, integer, const float *, float *, integer))                                    \
@@ -46,8 +46,8 @@
        integer))
 
 #define KFIT_CUDA_HOOK_LIST(Y)                                                                               \
-    KFIT_CUDA_HOOKS_OF_WIDTH(Y, , int)                                                                  \
-    KFIT_CUDA_HOOKS_OF_WIDTH(Y, _64, int64_t)                                                       \
+    KFIT_CUDA_HOOKS_OF_WIDTH(Y, , int)                                                                       \
+    KFIT_CUDA_HOOKS_OF_WIDTH(Y, _64, int64_t)                                                                \
     Y(cublasLtMatmul, cublaslt,                                                                              \
       (cublaslt_handle, cublaslt_desc, const void *, const void *, cublaslt_layout, const void *,            \
        cublaslt_layout, const void *, const void *, cublaslt_layout, void *, cublaslt_layout,                \

@@ -28,11 +28,11 @@ enum kfit_hook {
 
 /* A BLAS of this process under one naming pattern, or NVIDIA's. Never freed: sites point to it. */
 struct kfit_blas {
-    uint32_t state;       /* EMPTY, CLAIMED, READY */
-    unsigned index;       /* its place in the table */
-    unsigned naming;      /* row of original.c's table */
-    const void *object;   /* the loaded file, by its program headers */
-    bool unfit;           /* lacks what we must ask it: its calls pass on, uncounted */
+    uint32_t state;     /* EMPTY, CLAIMED, READY */
+    unsigned index;     /* its place in the table */
+    unsigned naming;    /* row of original.c's table */
+    const void *object; /* the loaded file, by its program headers */
+    bool unfit;         /* lacks what we must ask it: its calls pass on, uncounted */
     union {
         int (*threads)(void); /* NULL: not known */
         struct kfit_cublas cublas;
@@ -101,7 +101,11 @@ struct kfit_server {
     uint32_t missed;                 /* calls that came while starting, not yet counted */
     uint32_t generic[KFIT_BLAS_MAX]; /* index in the trace + 1; 0: not asked yet */
 };
-enum { KFIT_SERVER_HOST, KFIT_SERVER_GPU, KFIT_SERVERS = KFIT_SERVER_GPU + KFIT_GPUS_MAX }; /* GPU + its ordinal */
+enum {
+    KFIT_SERVER_HOST,
+    KFIT_SERVER_GPU,
+    KFIT_SERVERS = KFIT_SERVER_GPU + KFIT_GPUS_MAX
+}; /* GPU + its ordinal */
 extern struct kfit_server kfit_servers[KFIT_SERVERS];
 
 /* What a server has to be told of its device. */
@@ -114,7 +118,8 @@ struct kfit_surroundings {
 /* The dispatcher of s, or NULL: off, or another thread is starting just now. In the thread that starts it, and only if
  * the environment does not say off, `look` fills in what the dispatcher is told. */
 struct kfit_dispatcher *kfit_serve(struct kfit_server *s,
-                                   void (*look)(struct kfit_server *s, struct kfit_surroundings *o, const void *ctx),
+                                   void (*look)(struct kfit_server *s, struct kfit_surroundings *o,
+                                                const void *ctx),
                                    const void *ctx);
 
 /* Whether the environment asks for anything at all; read once. */
@@ -126,8 +131,8 @@ const char *kfit_variable(const char *name);
 /* Where the trace keeps this library; false if there is no trace. */
 bool kfit_note_generic(struct kfit_server *s, struct kfit_dispatcher *d, const struct kfit_blas *blas,
                        uint32_t *index);
-static inline bool kfit_generic_of(struct kfit_server *s, struct kfit_dispatcher *d, const struct kfit_blas *blas,
-                                   uint32_t *index)
+static inline bool kfit_generic_of(struct kfit_server *s, struct kfit_dispatcher *d,
+                                   const struct kfit_blas *blas, uint32_t *index)
 {
     uint32_t known = __atomic_load_n(&s->generic[blas->index], __ATOMIC_RELAXED);
     *index = known - 1;

@@ -20,9 +20,11 @@ static const char *pinned(void)
     const bool invariant = kfit_switch(kfit_variable("VLLM_BATCH_INVARIANT")) != 0;
     if (kfit_switch(kfit_variable("KFIT_PINNED")) == 1)
         return NULL;
-    return kfit_variable("CUBLAS_WORKSPACE_CONFIG") ? "CUBLAS_WORKSPACE_CONFIG pins cuBLAS's workspace (KFIT_PINNED=1: kernels run all the same)"
-           : invariant                              ? "VLLM_BATCH_INVARIANT asks for batch invariance (KFIT_PINNED=1: kernels run all the same)"
-                                                    : NULL;
+    return kfit_variable("CUBLAS_WORKSPACE_CONFIG")
+               ? "CUBLAS_WORKSPACE_CONFIG pins cuBLAS's workspace (KFIT_PINNED=1: kernels run all the same)"
+           : invariant
+               ? "VLLM_BATCH_INVARIANT asks for batch invariance (KFIT_PINNED=1: kernels run all the same)"
+               : NULL;
 }
 
 struct seen {

@@ -187,9 +187,9 @@ __attribute__((destructor)) static void end(void)
         kfit_dispatcher_end(__atomic_load_n(&kfit_servers[i].dispatcher, __ATOMIC_ACQUIRE));
 }
 
-struct kfit_dispatcher *kfit_serve(struct kfit_server *s,
-                                   void (*look)(struct kfit_server *s, struct kfit_surroundings *o, const void *ctx),
-                                   const void *ctx)
+struct kfit_dispatcher *
+kfit_serve(struct kfit_server *s,
+           void (*look)(struct kfit_server *s, struct kfit_surroundings *o, const void *ctx), const void *ctx)
 {
     if (__atomic_load_n(&s->off, __ATOMIC_RELAXED))
         return NULL;

@@ -15,7 +15,12 @@ struct handle {
     kfit_cu_result (*launch)(const struct kfit_cu_launch_config *, kfit_cu_function, void **, void **);
     void *workspace;
     size_t workspace_bytes;
+    int pointer_mode, math_mode;
 };
+
+/* Calls that came to a library itself, whoever made them. */
+EXPORT unsigned kfit_double_cublas_calls(void);
+EXPORT unsigned kfit_double_cublaslt_calls(void);
 
 /* libcublas needs libcublasLt, on the real thing and here: it is found through it. */
 EXPORT int kfit_double_lt(void);

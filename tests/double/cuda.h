@@ -10,10 +10,17 @@
 KFIT_CUDA_LIST(KFIT_X)
 #undef KFIT_X
 
-enum { INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_IMAGE = 200, NOT_FOUND = 500, CLUSTER_SIZE = 912 };
+enum { INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
+enum { NOT_FOUND = 500, CLUSTER_SIZE = 912 };
 enum { COOPERATIVE_TOO_LARGE = 720 };
 
+struct CUctx_st {
+    int device;
+    bool primary, active;
+};
+extern __thread struct CUctx_st *current; /* as on the real thing, each thread's own */
 struct CUstream_st {
+    struct CUctx_st *context;
     struct CUgraph_st *capture;
 };
 struct CUgraph_st {
@@ -22,13 +29,16 @@ struct CUgraph_st {
 };
 
 struct gpu {
-    bool ready, current, hung;
+    bool ready, forked, hung;
     kfit_cu_result sticky;
     double now_ns;
     size_t used;
     int capturing;
 };
 extern struct gpu gpu;
+
+/* A context that is not the primary one. */
+EXPORT kfit_cu_result cuCtxCreate_v2(kfit_cu_context *, unsigned flags, kfit_cu_device);
 
 /* Bytes of device memory in all. */
 size_t memory(void);
@@ -43,7 +53,7 @@ kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c);
 
 #define ENTER                                                                                                \
     do {                                                                                                     \
-        if (!gpu.ready || !gpu.current)                                                                      \
+        if (!gpu.ready || !current)                                                                          \
             return NOT_INITIALIZED;                                                                          \
         if (gpu.sticky)                                                                                      \
             return gpu.sticky;                                                                               \

@@ -78,7 +78,7 @@ kfit_cu_result cuLibraryLoadData(kfit_cu_library *out, const void *data, int *ji
     char arch[16];
     int cc = (int)kfit_double_number("cc", 90);
     (void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
-    ENTER_UNCAPTURED;
+    ENTER;
     struct image *i = calloc(1, sizeof *i);
     kfit_cu_result r = i ? parse(i, data) : KFIT_CU_OUT_OF_MEMORY;
     snprintf(arch, sizeof arch, "sm_%d", cc);
@@ -112,6 +112,7 @@ kfit_cu_result cuKernelGetFunction(kfit_cu_function *out, kfit_cu_kernel k)
 {
     ENTER;
     *out = (kfit_cu_function)(void *)k;
+    (*out)->context = current;
     return 0;
 }
 
@@ -226,6 +227,8 @@ kfit_cu_result cuLaunchKernelEx(const struct kfit_cu_launch_config *config, kfit
         else
             return INVALID_VALUE;
     }
+    if ((f->context && f->context != current) || (config->stream && config->stream->context != current))
+        return INVALID_HANDLE;
     kfit_cu_result r = c.cluster ? refuse(&c) : CLUSTER_SIZE;
     if (r)
         return r;

@@ -15,6 +15,8 @@ kfit_cu_result cuStreamCreate(kfit_cu_stream *out, unsigned flags)
     (void)flags;
     ENTER;
     *out = calloc(1, sizeof **out);
+    if (*out)
+        (*out)->context = current;
     return *out ? 0 : KFIT_CU_OUT_OF_MEMORY;
 }
 

@@ -10,6 +10,12 @@ EXPORT int cublasCreate_v2(struct handle **);
 EXPORT int cublasSetStream_v2(struct handle *, kfit_cu_stream);
 EXPORT int cublasSetWorkspace_v2(struct handle *, void *, size_t);
 EXPORT int cublasGetVersion_v2(struct handle *, int *);
+EXPORT int cublasGetProperty(int, int *);
+EXPORT int cublasGetStream_v2(struct handle *, kfit_cu_stream *);
+EXPORT int cublasGetPointerMode_v2(struct handle *, int *);
+EXPORT int cublasSetPointerMode_v2(struct handle *, int);
+EXPORT int cublasGetMathMode(struct handle *, int *);
+EXPORT int cublasSetMathMode(struct handle *, int);
 EXPORT int cublasGemmEx(struct handle *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
                         const void *, void *, int, int, int, int);
 EXPORT int cublasGemmStridedBatchedEx(struct handle *, int, int, int, int, int, const void *, const void *, int, int, long long,
@@ -54,10 +60,64 @@ int cublasGetVersion_v2(struct handle *h, int *version)
     return OK;
 }
 
-/* What is not called as PyTorch calls it is refused: alpha 1, one type of A and B, and of the call what it always says. */
-static int gemm(struct handle *h, const struct blas_call *c, const float *alpha, int type_b, int compute, int algo)
+int cublasGetProperty(int which, int *value)
 {
-    if (*alpha != 1 || c->type_ab != type_b || compute != COMPUTE_32F || algo != DEFAULT_TENSOR_OP || c->batch < 1)
+    *value = which == 0 ? 13 : which == 1;
+    return OK;
+}
+
+int cublasGetStream_v2(struct handle *h, kfit_cu_stream *s)
+{
+    if (!h)
+        return NOT_INITIALIZED;
+    *s = h->stream;
+    return OK;
+}
+
+int cublasGetPointerMode_v2(struct handle *h, int *mode)
+{
+    *mode = h->pointer_mode;
+    return OK;
+}
+
+int cublasSetPointerMode_v2(struct handle *h, int mode)
+{
+    h->pointer_mode = mode;
+    return OK;
+}
+
+int cublasGetMathMode(struct handle *h, int *mode)
+{
+    *mode = h->math_mode;
+    return OK;
+}
+
+int cublasSetMathMode(struct handle *h, int mode)
+{
+    h->math_mode = mode;
+    return OK;
+}
+
+static unsigned calls;
+
+unsigned kfit_double_cublas_calls(void)
+{
+    return calls;
+}
+
+/* On the device they are not ours to read here: 1 and 0 are assumed. */
+static float scalar(const struct handle *h, const void *p, float on_device)
+{
+    return h->pointer_mode ? on_device : *(const float *)p;
+}
+
+/* What is not called as PyTorch calls it is refused: alpha 1, one type of A and B, and of the call what it always says. */
+static int gemm(struct handle *h, const struct blas_call *c, const void *alpha, int type_b, int compute, int algo)
+{
+    calls++;
+    if (!h)
+        return NOT_INITIALIZED;
+    if (scalar(h, alpha, 1) != 1 || c->type_ab != type_b || compute != COMPUTE_32F || algo != DEFAULT_TENSOR_OP || c->batch < 1)
         return INVALID_VALUE;
     return blas_launch(h, c);
 }
@@ -67,7 +127,7 @@ int cublasGemmEx(struct handle *h, int ta, int tb, int m, int n, int k, const vo
 {
     const struct blas_call call = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .type_ab = type_a, .type_c = type_c, .lda = lda,
                                    .ldb = ldb, .ldc = ldc, .batch = 1, .a = a, .b = b, .c = c,
-                                   .beta = *(const float *)beta != 0};
+                                   .beta = h && scalar(h, beta, 0) != 0};
     return gemm(h, &call, alpha, type_b, compute, algo);
 }
 
@@ -77,7 +137,7 @@ int cublasGemmStridedBatchedEx(struct handle *h, int ta, int tb, int m, int n, i
 {
     const struct blas_call call = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .type_ab = type_a, .type_c = type_c, .lda = lda,
                                    .ldb = ldb, .ldc = ldc, .batch = batch, .sa = sa, .sb = sb, .sc = sc, .a = a, .b = b,
-                                   .c = c, .beta = *(const float *)beta != 0};
+                                   .c = c, .beta = h && scalar(h, beta, 0) != 0};
     return gemm(h, &call, alpha, type_b, compute, algo);
 }
 

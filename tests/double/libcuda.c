@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,9 +86,20 @@ void device_hang(void)
 
 /* ---- the device ---- */
 
+/* A forked child has no GPU, whatever it inherits. */
+static void forked(void)
+{
+    gpu.ready = false;
+    gpu.forked = true;
+}
+
 kfit_cu_result cuInit(unsigned flags)
 {
     (void)flags;
+    if (gpu.forked)
+        return NOT_INITIALIZED;
+    if (!gpu.ready)
+        pthread_atfork(NULL, NULL, forked);
     if (!gpu.ready)
         gpu.used = (size_t)kfit_double_number("others", 0);
     gpu.ready = true;
@@ -191,11 +203,24 @@ kfit_cu_result cuDeviceTotalMem_v2(size_t *bytes, kfit_cu_device d)
     return 0;
 }
 
+/* ---- contexts ---- */
+
+enum { GPUS_MAX = 16 };
+__thread struct CUctx_st *current;
+static struct CUctx_st primary[GPUS_MAX];
+
+static bool no_gpu(kfit_cu_device d)
+{
+    return d < 0 || d >= GPUS_MAX || d >= kfit_double_number("gpus", 1);
+}
+
 kfit_cu_result cuDevicePrimaryCtxRetain(kfit_cu_context *context, kfit_cu_device d)
 {
-    (void)d;
-    *context = (kfit_cu_context)(void *)&gpu;
-    return gpu.ready ? 0 : NOT_INITIALIZED;
+    if (!gpu.ready || no_gpu(d))
+        return NOT_INITIALIZED;
+    primary[d] = (struct CUctx_st){d, true, true};
+    *context = &primary[d];
+    return 0;
 }
 
 kfit_cu_result cuDevicePrimaryCtxRelease_v2(kfit_cu_device d)
@@ -204,10 +229,44 @@ kfit_cu_result cuDevicePrimaryCtxRelease_v2(kfit_cu_device d)
     return 0;
 }
 
+kfit_cu_result cuDevicePrimaryCtxGetState(kfit_cu_device d, unsigned *flags, int *active)
+{
+    if (!gpu.ready || no_gpu(d))
+        return NOT_INITIALIZED;
+    *flags = 0;
+    *active = primary[d].active;
+    return 0;
+}
+
+kfit_cu_result cuCtxCreate_v2(kfit_cu_context *context, unsigned flags, kfit_cu_device d)
+{
+    (void)flags;
+    if (!gpu.ready || no_gpu(d))
+        return NOT_INITIALIZED;
+    *context = current = calloc(1, sizeof *current);
+    if (current)
+        current->device = d;
+    return current ? 0 : KFIT_CU_OUT_OF_MEMORY;
+}
+
 kfit_cu_result cuCtxSetCurrent(kfit_cu_context context)
 {
-    gpu.current = (void *)context == (void *)&gpu;
+    current = context;
     return gpu.sticky;
+}
+
+kfit_cu_result cuCtxGetCurrent(kfit_cu_context *context)
+{
+    *context = current;
+    return gpu.ready ? 0 : NOT_INITIALIZED;
+}
+
+kfit_cu_result cuCtxGetDevice(kfit_cu_device *d)
+{
+    if (!gpu.ready || !current)
+        return INVALID_CONTEXT;
+    *d = current->device;
+    return 0;
 }
 
 kfit_cu_result wait_for_all(void)
