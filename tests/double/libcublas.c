@@ -25,6 +25,44 @@ EXPORT int cublasSgemm_v2(struct handle *, int, int, int, int, int, const float 
 EXPORT int cublasSgemmStridedBatched(struct handle *, int, int, int, int, int, const float *, const float *, int, long long,
                                      const float *, int, long long, const float *, float *, int, long long, int);
 
+/* The same with 64-bit integers. */
+#define WIDE(function, parameters, arguments)                                                                \
+    EXPORT int function##_64 parameters;                                                                     \
+    int function##_64 parameters                                                                             \
+    {                                                                                                        \
+        return function arguments;                                                                           \
+    }
+#define I int64_t
+WIDE(cublasGemmEx,
+     (struct handle * h, int ta, int tb, I m, I n, I k, const void *alpha, const void *a, int type_a, I lda, const void *b,
+      int type_b, I ldb, const void *beta, void *c, int type_c, I ldc, int compute, int algo),
+     (h, ta, tb, (int)m, (int)n, (int)k, alpha, a, type_a, (int)lda, b, type_b, (int)ldb, beta, c, type_c, (int)ldc, compute,
+      algo))
+WIDE(cublasGemmStridedBatchedEx,
+     (struct handle * h, int ta, int tb, I m, I n, I k, const void *alpha, const void *a, int type_a, I lda, long long sa,
+      const void *b, int type_b, I ldb, long long sb, const void *beta, void *c, int type_c, I ldc, long long sc, I batch,
+      int compute, int algo),
+     (h, ta, tb, (int)m, (int)n, (int)k, alpha, a, type_a, (int)lda, sa, b, type_b, (int)ldb, sb, beta, c, type_c, (int)ldc, sc,
+      (int)batch, compute, algo))
+WIDE(cublasSgemm_v2,
+     (struct handle * h, int ta, int tb, I m, I n, I k, const float *alpha, const float *a, I lda, const float *b, I ldb,
+      const float *beta, float *c, I ldc),
+     (h, ta, tb, (int)m, (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc))
+WIDE(cublasSgemmStridedBatched,
+     (struct handle * h, int ta, int tb, I m, I n, I k, const float *alpha, const float *a, I lda, long long sa, const float *b,
+      I ldb, long long sb, const float *beta, float *c, I ldc, long long sc, I batch),
+     (h, ta, tb, (int)m, (int)n, (int)k, alpha, a, (int)lda, sa, b, (int)ldb, sb, beta, c, (int)ldc, sc, (int)batch))
+
+/* Stands for all that cuBLAS offers beside: it ends in a function that is hooked, by its name. */
+EXPORT int cublasUnhooked(struct handle *, int, int, int, const float *, const void *, int, const void *, int, const float *,
+                          void *, int);
+int cublasUnhooked(struct handle *h, int m, int n, int k, const float *alpha, const void *a, int lda, const void *b, int ldb,
+                   const float *beta, void *c, int ldc)
+{
+    return cublasGemmEx(h, 0, 0, m, n, k, alpha, a, CUDA_R_16BF, lda, b, CUDA_R_16BF, ldb, beta, c, CUDA_R_16BF, ldc, COMPUTE_32F,
+                        DEFAULT_TENSOR_OP);
+}
+
 int cublasCreate_v2(struct handle **out)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
