@@ -7,7 +7,7 @@
 
 #define MAGIC "kfitrec"
 
-/* The bytes: head, key (key_bytes), launches, origin and approver (each NUL-padded to its _bytes), image. Numbers are
+/* The bytes: head, key (key_bytes), launches, tensor maps, origin and approver (each NUL-padded to its _bytes), image. Numbers are
  * little-endian, everything but the image starts at a multiple of 8, what pads is zero. */
 struct head {
     char magic[8];
@@ -21,7 +21,8 @@ struct head {
     uint32_t kind, op_version;
     uint16_t key_bytes, origin_bytes;
     uint32_t launch_count, workspace_init;
-    uint32_t approver_bytes; /* 0 in version 1, more in version 2 */
+    uint16_t approver_bytes; /* 0 in version 1, more in version 2 */
+    uint16_t map_count;      /* more than 0 from version 3 on */
     uint64_t workspace_bytes;
     uint64_t image_bytes;
 };
@@ -31,7 +32,7 @@ struct launch {
     uint32_t grid[3], block[3], cluster[3];
     uint32_t smem_bytes, cooperative, zero;
 };
-_Static_assert(sizeof(struct head) == 176 && sizeof(struct launch) == 120,
+_Static_assert(sizeof(struct head) == 176 && sizeof(struct launch) == 120 && sizeof(struct kfit_tensormap) == 64,
                "the format has no implicit padding");
 _Static_assert(KFIT_ORIGIN_MAX % 8 == 0 && KFIT_APPROVER_MAX % 8 == 0, "a text and its NUL always fit");
 
@@ -65,9 +66,16 @@ static size_t launches(const struct kfit_record *r)
                                                       : KFIT_LAUNCHES_MAX;
 }
 
+/* They are written as they are: fields of fixed size, no padding. */
+static size_t map_bytes(const struct kfit_record *r)
+{
+    const uint32_t n = has_plan(r) ? r->plan.tensormap_count : 0;
+    return (n < KFIT_TENSORMAPS_MAX ? n : KFIT_TENSORMAPS_MAX) * sizeof(struct kfit_tensormap);
+}
+
 size_t kfit_record_size(const struct kfit_record *r)
 {
-    return sizeof(struct head) + key_bytes(r) + launches(r) * sizeof(struct launch) + origin_bytes(r) +
+    return sizeof(struct head) + key_bytes(r) + launches(r) * sizeof(struct launch) + map_bytes(r) + origin_bytes(r) +
            approver_bytes(r) + (has_plan(r) ? r->image_bytes : 0);
 }
 
@@ -75,7 +83,7 @@ void kfit_record_encode(const struct kfit_record *r, void *out)
 {
     struct head h = {
         .magic = MAGIC,
-        .version = approver_bytes(r) ? 2 : 1,
+        .version = map_bytes(r) ? 3 : approver_bytes(r) ? 2 : 1,
         .head_bytes = sizeof h,
         .kind = r->kind,
         .total_bytes = kfit_record_size(r),
@@ -91,7 +99,8 @@ void kfit_record_encode(const struct kfit_record *r, void *out)
         .op_version = r->op_version,
         .key_bytes = (uint16_t)key_bytes(r),
         .origin_bytes = (uint16_t)origin_bytes(r),
-        .approver_bytes = (uint32_t)approver_bytes(r),
+        .approver_bytes = (uint16_t)approver_bytes(r),
+        .map_count = (uint16_t)(has_plan(r) ? r->plan.tensormap_count : 0),
         .launch_count = has_plan(r) ? r->plan.launch_count : 0,
     };
     memcpy(h.source_digest, r->source_digest, sizeof h.source_digest);
@@ -116,6 +125,8 @@ void kfit_record_encode(const struct kfit_record *r, void *out)
         }
         memcpy(p, &l, sizeof l);
     }
+    memcpy(p, r->plan.tensormaps, map_bytes(r));
+    p += map_bytes(r);
     memset(p, 0, h.origin_bytes + h.approver_bytes);
     memcpy(p, r->origin, strnlen(r->origin, sizeof r->origin - 1));
     p += h.origin_bytes;
@@ -165,6 +176,8 @@ static enum kfit_status decode_plan(const struct head *h, const uint8_t *p, stru
         to->smem_bytes = l.smem_bytes;
         to->cooperative = l.cooperative;
     }
+    plan->tensormap_count = h->map_count;
+    memcpy(plan->tensormaps, p, h->map_count * sizeof *plan->tensormaps);
     return kfit_plan_check(plan, h->image_bytes, err);
 }
 
@@ -185,11 +198,11 @@ static enum kfit_status head_check(const struct head *h, const void *data, size_
     if ((!winner && h->kind != KFIT_RECORD_NEGATIVE) || h->key_bytes > KFIT_KEY_MAX_BYTES ||
         h->origin_bytes > KFIT_ORIGIN_MAX || h->launch_count > KFIT_LAUNCHES_MAX ||
         h->image_bytes > KFIT_IMAGE_BYTES_MAX || !h->env_hard || h->approver_bytes > KFIT_APPROVER_MAX ||
-        (h->version == 2) != (h->approver_bytes > 0) ||
-        (!winner && (h->launch_count || h->image_bytes || h->workspace_bytes || h->workspace_init)))
+        h->version != (h->map_count ? 3 : h->approver_bytes ? 2 : 1) || h->map_count > KFIT_TENSORMAPS_MAX ||
+        (!winner && (h->launch_count || h->map_count || h->image_bytes || h->workspace_bytes || h->workspace_init)))
         return kfit_fail(err, KFIT_E_FORMAT, "record: a field of its head is out of bounds");
-    if (size != sizeof *h + h->key_bytes + h->launch_count * sizeof(struct launch) + h->origin_bytes +
-                    h->approver_bytes + h->image_bytes)
+    if (size != sizeof *h + h->key_bytes + h->launch_count * sizeof(struct launch) +
+                    h->map_count * sizeof(struct kfit_tensormap) + h->origin_bytes + h->approver_bytes + h->image_bytes)
         return kfit_fail(err, KFIT_E_FORMAT, "record: its parts do not add up to %zu bytes", size);
     const double times[] = {h->ns_candidate, h->ns_incumbent, h->ns_generic, h->ratio, h->lo, h->hi};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
@@ -225,7 +238,8 @@ enum kfit_status kfit_record_decode(const void *data, size_t size, struct kfit_r
     };
     const uint8_t *key = (const uint8_t *)data + sizeof h;
     const uint8_t *plan = key + h.key_bytes;
-    const char *origin = (const char *)plan + h.launch_count * sizeof(struct launch);
+    const char *origin = (const char *)plan + h.launch_count * sizeof(struct launch) +
+                         h.map_count * sizeof(struct kfit_tensormap);
     const char *approver = origin + h.origin_bytes;
     memcpy(out.source_digest, h.source_digest, sizeof out.source_digest);
     memcpy(out.key.bytes, key, h.key_bytes);

@@ -72,12 +72,12 @@ static enum kfit_status take_expr(const cJSON *j, const char *field, char **out,
     return s;
 }
 
-static enum kfit_status take_dims(const cJSON *j, const char *field, char *out[3], struct kfit_error *err)
+static enum kfit_status take_dims(const cJSON *j, const char *field, int n, char *out[], struct kfit_error *err)
 {
-    if (!cJSON_IsArray(j) || cJSON_GetArraySize(j) != 3)
-        return bad(err, field, "an array of three expressions");
+    if (!cJSON_IsArray(j) || cJSON_GetArraySize(j) != n)
+        return bad(err, field, n == 3 ? "an array of three expressions" : "an array of two expressions, rows and columns");
     enum kfit_status s = KFIT_OK;
-    for (int i = 0; s == KFIT_OK && i < 3; i++)
+    for (int i = 0; s == KFIT_OK && i < n; i++)
         s = take_expr(cJSON_GetArrayItem(j, i), field, &out[i], err);
     return s;
 }
@@ -164,7 +164,7 @@ static enum kfit_status take_name(struct kfit_candidate *c, const cJSON *j, void
     return KFIT_OK;
 }
 
-/* "arch" and "tensormaps" belong to the cuda compiler; only their place is checked here. */
+/* "arch" belongs to the cuda compiler; only its place is checked here. */
 static enum kfit_status take_later(struct kfit_candidate *c, const cJSON *j, void *object,
                                    struct kfit_error *err)
 {
@@ -292,21 +292,21 @@ static enum kfit_status take_grid(struct kfit_candidate *c, const cJSON *j, void
                                   struct kfit_error *err)
 {
     (void)c;
-    return take_dims(j, "grid", ((struct kfit_candidate_launch *)object)->grid, err);
+    return take_dims(j, "grid", 3, ((struct kfit_candidate_launch *)object)->grid, err);
 }
 
 static enum kfit_status take_block(struct kfit_candidate *c, const cJSON *j, void *object,
                                    struct kfit_error *err)
 {
     (void)c;
-    return take_dims(j, "block", ((struct kfit_candidate_launch *)object)->block, err);
+    return take_dims(j, "block", 3, ((struct kfit_candidate_launch *)object)->block, err);
 }
 
 static enum kfit_status take_cluster(struct kfit_candidate *c, const cJSON *j, void *object,
                                      struct kfit_error *err)
 {
     (void)c;
-    return take_dims(j, "cluster", ((struct kfit_candidate_launch *)object)->cluster, err);
+    return take_dims(j, "cluster", 3, ((struct kfit_candidate_launch *)object)->cluster, err);
 }
 
 static enum kfit_status take_smem(struct kfit_candidate *c, const cJSON *j, void *object,
@@ -347,6 +347,42 @@ static enum kfit_status take_launches(struct kfit_candidate *c, const cJSON *j, 
     return s;
 }
 
+static enum kfit_status take_arg(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+{
+    const char *s = cJSON_GetStringValue(j);
+    struct kfit_candidate_map *m = object;
+    for (m->arg = 0; s && c->op->arg_names[m->arg]; m->arg++)
+        if (!strcmp(c->op->arg_names[m->arg], s))
+            return KFIT_OK;
+    return bad(err, "arg", "the name of one of the op's arguments");
+}
+
+static enum kfit_status take_box(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+{
+    (void)c;
+    return take_dims(j, "box", 2, ((struct kfit_candidate_map *)object)->box, err);
+}
+
+static enum kfit_status take_swizzle(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+{
+    (void)c;
+    return take_expr(j, "swizzle", &((struct kfit_candidate_map *)object)->swizzle, err);
+}
+
+static enum kfit_status take_tensormaps(struct kfit_candidate *c, const cJSON *j, void *object, struct kfit_error *err)
+{
+    static const struct field fields[] = {
+        {"arg", take_arg, true, true}, {"box", take_box, true, true}, {"swizzle", take_swizzle, false, true}};
+    const cJSON *item;
+    enum kfit_status s = KFIT_OK;
+    (void)object;
+    if (!cJSON_IsArray(j) || cJSON_GetArraySize(j) > KFIT_TENSORMAPS_MAX)
+        return bad(err, "tensormaps", "an array of at most 4");
+    cJSON_ArrayForEach(item, j) if (s == KFIT_OK) s = take_object(
+        c, item, "tensor map", fields, sizeof fields / sizeof *fields, &c->maps[c->map_count++], err);
+    return s;
+}
+
 /* In the order they are taken: later ones look at earlier ones. */
 static const struct field header_fields[] = {
     {"op", take_op, true, false},
@@ -357,7 +393,7 @@ static const struct field header_fields[] = {
     {"starts", take_starts, false, false},
     {"require", take_require, false, false},
     {"workspace", take_workspace, false, false},
-    {"tensormaps", take_later, false, true},
+    {"tensormaps", take_tensormaps, false, true},
     {"launches", take_launches, true, false},
 };
 
@@ -462,6 +498,11 @@ void kfit_candidate_destroy(struct kfit_candidate *c)
             free(l->cluster[d]);
         }
         free(l->smem);
+    }
+    for (unsigned i = 0; i < KFIT_TENSORMAPS_MAX; i++) {
+        free(c->maps[i].box[0]);
+        free(c->maps[i].box[1]);
+        free(c->maps[i].swizzle);
     }
     for (unsigned i = 0; i < KFIT_REQUIRES_MAX; i++)
         free(c->requires[i]);

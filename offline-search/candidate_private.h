@@ -12,6 +12,11 @@ struct kfit_candidate_launch {
     bool cooperative;
 };
 
+struct kfit_candidate_map {
+    unsigned arg;
+    char *box[2], *swizzle; /* expressions: rows, columns; bytes, NULL: none */
+};
+
 struct kfit_candidate {
     char *source;
     size_t bytes;
@@ -24,6 +29,8 @@ struct kfit_candidate {
     char *workspace; /* NULL: none */
     enum kfit_ws_init workspace_init;
     struct kfit_candidate_launch launches[KFIT_LAUNCHES_MAX];
+    unsigned map_count;
+    struct kfit_candidate_map maps[KFIT_TENSORMAPS_MAX];
 };
 
 /* The value chosen for knob i. */

@@ -106,6 +106,18 @@ static const struct field plan_fields[] = {
     FIELD(kfit_plan, NULL, "workspace_bytes", BIG, workspace_bytes),
     FIELD(kfit_plan, NULL, "workspace_init", UINT, workspace_init),
 };
+static const struct field map_fields[] = {
+    FIELD(kfit_tensormap, NULL, "arg", UINT, arg),
+    FIELD(kfit_tensormap, NULL, "type", UINT, type),
+    FIELD(kfit_tensormap, "box", "rows", UINT, box_rows),
+    FIELD(kfit_tensormap, "box", "cols", UINT, box_cols),
+    FIELD(kfit_tensormap, NULL, "swizzle", UINT, swizzle),
+    FIELD(kfit_tensormap, NULL, "batch", BIG, batch),
+    FIELD(kfit_tensormap, NULL, "rows", BIG, rows),
+    FIELD(kfit_tensormap, NULL, "cols", BIG, cols),
+    FIELD(kfit_tensormap, NULL, "row_bytes", BIG, row_bytes),
+    FIELD(kfit_tensormap, NULL, "matrix_bytes", BIG, matrix_bytes),
+};
 static const struct field launch_fields[] = {
     FIELD(kfit_launch, NULL, "entry", TEXT, entry),
     FIELD(kfit_launch, NULL, "entry_offset", BIG, entry_offset),
@@ -304,6 +316,8 @@ char *kfit_receipt_to_json(const struct kfit_receipt *r)
         (plan = cJSON_AddObjectToObject(o, "plan")) && put(plan, plan_fields, COUNT(plan_fields), &r->plan) &&
         put_array(plan, "launches", launch_fields, COUNT(launch_fields), r->plan.launches,
                   sizeof *r->plan.launches, r->plan.launch_count) &&
+        (!r->plan.tensormap_count || put_array(plan, "tensormaps", map_fields, COUNT(map_fields), r->plan.tensormaps,
+                                               sizeof *r->plan.tensormaps, r->plan.tensormap_count)) &&
         put_array(o, "gates", gate_fields, COUNT(gate_fields), r->gates, sizeof *r->gates, r->gate_count) &&
         put_array(o, "timing", timing_fields, COUNT(timing_fields), r->timings, sizeof *r->timings,
                   r->timing_count))
@@ -337,6 +351,9 @@ enum kfit_status kfit_receipt_from_json(const char *json, size_t bytes, struct k
     if (s == KFIT_OK)
         s = get_array(plan, "launches", launch_fields, COUNT(launch_fields), r->plan.launches,
                       sizeof *r->plan.launches, KFIT_LAUNCHES_MAX, &r->plan.launch_count, err);
+    if (s == KFIT_OK && cJSON_HasObjectItem(plan, "tensormaps"))
+        s = get_array(plan, "tensormaps", map_fields, COUNT(map_fields), r->plan.tensormaps, sizeof *r->plan.tensormaps,
+                      KFIT_TENSORMAPS_MAX, &r->plan.tensormap_count, err);
     if (s == KFIT_OK)
         s = get_array(o, "gates", gate_fields, COUNT(gate_fields), r->gates, sizeof *r->gates, KFIT_GATES_MAX,
                       &r->gate_count, err);

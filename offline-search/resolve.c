@@ -43,6 +43,35 @@ static enum kfit_status small_dims(char *const expr[3], const struct kfit_dim *n
     return KFIT_OK;
 }
 
+static enum kfit_status map(const struct kfit_candidate *c, const struct kfit_candidate_map *from,
+                            const union kfit_key *key, const struct kfit_dim *names, unsigned count,
+                            struct kfit_tensormap *m, struct kfit_error *err)
+{
+    struct kfit_tensor t;
+    char *const expr[] = {from->box[0], from->box[1], from->swizzle};
+    uint32_t *const out[] = {&m->box_rows, &m->box_cols, &m->swizzle};
+    if (from->arg >= c->op->nargs(key))
+        return kfit_fail(err, KFIT_E_REFUSED, "a tensor map of argument %s, which this key does not have",
+                         c->op->arg_names[from->arg]);
+    for (unsigned i = 0; i < 3; i++) {
+        int64_t v = 0;
+        enum kfit_status s = expr[i] ? kfit_expr_eval(expr[i], names, count, &v, err) : KFIT_OK;
+        if (s != KFIT_OK)
+            return s;
+        *out[i] = v < 0 || v > 256 ? UINT32_MAX : (uint32_t)v; /* refused with the plan */
+    }
+    c->op->tensor(key, from->arg, &t);
+    const uint64_t size = kfit_dtype_bytes(t.type);
+    m->arg = from->arg;
+    m->type = t.type;
+    m->batch = (uint64_t)t.batch;
+    m->rows = (uint64_t)t.rows;
+    m->cols = (uint64_t)t.cols;
+    m->row_bytes = (uint64_t)t.ld * size;
+    m->matrix_bytes = (uint64_t)t.batch_stride * size;
+    return KFIT_OK;
+}
+
 enum kfit_status kfit_candidate_resolve(const struct kfit_candidate *c, const union kfit_key *key,
                                         const struct kfit_choice *choice, const struct kfit_limits *limits,
                                         struct kfit_plan *plan, struct kfit_error *err)
@@ -97,5 +126,9 @@ enum kfit_status kfit_candidate_resolve(const struct kfit_candidate *c, const un
         p->smem_bytes = (uint32_t)v;
         p->cooperative = l->cooperative;
     }
+    plan->tensormap_count = c->map_count;
+    for (unsigned i = 0; i < c->map_count; i++)
+        if ((s = map(c, &c->maps[i], key, names, count, &plan->tensormaps[i], err)) != KFIT_OK)
+            return s;
     return kfit_plan_check(plan, UINT64_MAX, err);
 }

@@ -53,6 +53,13 @@ static enum kfit_code refuse(enum kfit_code code, const char *why, const char *t
     return code;
 }
 
+/* A tensor map: 128 bytes by value. */
+static bool is_map(const char *param)
+{
+    static const char type[] = ".align 64 .b8 ";
+    return !strncmp(param, type, sizeof type - 1) && !strncmp(param + strcspn(param, "[,)"), "[128]", 5);
+}
+
 enum kfit_code static_cuda(const char *ptx, size_t bytes, const struct kfit_plan *plan, unsigned params,
                            bool *data_oblivious, char *detail, size_t detail_bytes)
 {
@@ -75,17 +82,21 @@ enum kfit_code static_cuda(const char *ptx, size_t bytes, const struct kfit_plan
         if (entry) {
             entry += 7;
             size_t n = strcspn(entry, " (");
-            unsigned count = 0;
+            unsigned count = 0, maps = 0;
             for (const char *p = entry; (p = strstr(p, ".param ")); p++) {
+                if (count == params && is_map(p + 7)) { /* after the pointers */
+                    maps++;
+                    continue;
+                }
                 count++;
                 if (strncmp(p + 7, ".u64", 4) && strncmp(p + 7, ".b64", 4) && strncmp(p + 7, ".s64", 4))
-                    return refuse(KFIT_CODE_STATIC_ENTRY, "a parameter is not a pointer", entry, detail,
+                    return refuse(KFIT_CODE_STATIC_ENTRY, "a parameter is neither a pointer nor, after them, a tensor map", entry, detail,
                                   detail_bytes);
             }
             for (unsigned i = 0; i < plan->launch_count; i++)
                 if (strlen(plan->launches[i].entry) == n && !memcmp(plan->launches[i].entry, entry, n)) {
                     found[i]++;
-                    if (count != params)
+                    if (count != params || maps != plan->tensormap_count)
                         return refuse(KFIT_CODE_STATIC_ENTRY, "wrong number of parameters", entry, detail,
                                       detail_bytes);
                 }

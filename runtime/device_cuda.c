@@ -11,6 +11,7 @@
 #include "kfit/cuda.h"
 #include "kfit/device.h"
 #include "kfit/op.h"
+#include "tensormap.h"
 
 /* What kfit_kernel.entry points to. */
 struct loaded {
@@ -20,7 +21,9 @@ struct loaded {
     struct kfit_cu_launch_config config[KFIT_LAUNCHES_MAX];
     struct kfit_cu_launch_attribute attr[KFIT_LAUNCHES_MAX][2];
     uint64_t workspace_bytes;
-    uint32_t workspace_init, nargs;
+    uint32_t workspace_init, nargs, maps;
+    struct kfit_tensormap map[KFIT_TENSORMAPS_MAX];
+    struct kfit_map_memo *memo; /* KFIT_MAPS_REMEMBERED per map */
 };
 
 struct kfit_modules {
@@ -150,8 +153,9 @@ enum kfit_status kfit_cuda_attach(kfit_cu_context *context, kfit_cu_device *ordi
 
 static void drop(struct loaded *l)
 {
-    if (!guest)
+    if (l->library && !guest)
         cu->library_unload(l->library);
+    free(l->memo);
     free(l);
 }
 
@@ -223,12 +227,20 @@ static enum kfit_status add(struct kfit_modules *m, const struct kfit_image *ima
     l->launches = plan->launch_count;
     l->workspace_bytes = plan->workspace_bytes;
     l->workspace_init = plan->workspace_init;
-    enum kfit_status s = check(cu->library_load(&l->library, image->data, NULL, NULL, 0, NULL, NULL, 0),
-                               "cuLibraryLoadData", err);
-    if (s != KFIT_OK) {
-        free(l);
-        return s;
+    l->maps = plan->tensormap_count;
+    memcpy(l->map, plan->tensormaps, sizeof l->map);
+    enum kfit_status s = KFIT_OK;
+    if (l->maps) {
+        const size_t bytes = l->maps * KFIT_MAPS_REMEMBERED * sizeof *l->memo;
+        l->memo = aligned_alloc(_Alignof(struct kfit_map_memo), bytes);
+        if (l->memo)
+            memset(l->memo, 0, bytes);
+        else
+            s = kfit_fail(err, KFIT_E_NOMEM, "cuda images: no memory");
     }
+    if (s == KFIT_OK)
+        s = check(cu->library_load(&l->library, image->data, NULL, NULL, 0, NULL, NULL, 0), "cuLibraryLoadData",
+                  err);
     for (unsigned i = 0; s == KFIT_OK && i < plan->launch_count; i++)
         s = resolve(l, i, &plan->launches[i], err);
     if (s != KFIT_OK) {
@@ -270,12 +282,20 @@ static enum kfit_status load(const struct kfit_image *images, size_t n, unsigned
 static enum kfit_status launch(const struct kfit_kernel *k, void *const args[], void *workspace, void *stream)
 {
     const struct loaded *l = k->entry;
-    void *value[KFIT_ARGS_MAX + 1], *params[KFIT_ARGS_MAX + 1];
+    void *value[KFIT_ARGS_MAX + 1], *params[KFIT_ARGS_MAX + 1 + KFIT_TENSORMAPS_MAX];
+    struct kfit_cu_tensormap spare[KFIT_TENSORMAPS_MAX];
     for (unsigned i = 0; i < k->nargs; i++)
         value[i] = args[i];
     value[k->nargs] = workspace;
     for (unsigned i = 0; i <= k->nargs; i++)
         params[i] = &value[i];
+    for (unsigned i = 0; i < l->maps; i++) {
+        const struct kfit_cu_tensormap *m = kfit_tensormap(cu, &l->map[i], l->memo + i * KFIT_MAPS_REMEMBERED,
+                                                           args[l->map[i].arg], &spare[i]);
+        if (!m)
+            return KFIT_E_ARG;
+        params[k->nargs + 1 + i] = (void *)(uintptr_t)m;
+    }
     for (unsigned i = 0; i < l->launches; i++) {
         struct kfit_cu_launch_config config = l->config[i];
         config.stream = stream;

@@ -298,7 +298,7 @@ static int64_t reduction(const union kfit_key *key)
     return key->gemm.k;
 }
 
-static const char *const arg_names[] = {"a", "b", "c", "bias"};
+static const char *const arg_names[] = {"a", "b", "c", "bias", NULL};
 
 const struct kfit_op kfit_op_gemm = {
     .id = KFIT_OP_GEMM,

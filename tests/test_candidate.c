@@ -309,6 +309,66 @@ static void cuda_headers_are_read(void)
     kfit_candidate_destroy(c);
 }
 
+/* The argument as it lies in memory, the box as asked for. */
+static void tensor_maps_are_resolved(void)
+{
+#define WITH_MAP(map)                                                                                        \
+    "/* kfit-candidate 1 "                                                                                   \
+    "{\"op\":\"gemm\",\"device\":\"cuda\",\"knobs\":{\"BN\":[64,300]},\"tensormaps\":[" map                  \
+    "],\"launches\":[{\"entry\":\"k\"}]} */"
+    struct kfit_candidate *c = parse(WITH_MAP(
+        "{\"arg\":\"b\",\"box\":[\"BN\",64],\"swizzle\":128},{\"arg\":\"a\",\"box\":[\"M\",\"2*8\"]}"));
+    static const char batched[] =
+        "gemm/bf16,bf16,bf16/acc=f32/m=4,n=200,k=256/nt/lda=256,ldb=264,ldc=200/alpha=1,beta=0/align=16"
+        "/batch=3,sa=1024,sb=60000,sc=800";
+    union kfit_key key;
+    struct kfit_plan plan;
+    struct kfit_error err = {0};
+    CHECK_OK(kfit_key_parse(batched, &key, &err), err);
+    CHECK_OK(kfit_candidate_resolve(c, &key, &(struct kfit_choice){{0}}, NULL, &plan, &err), err);
+    CHECK_INT(plan.tensormap_count, 2);
+    const struct kfit_tensormap b = {.arg = 1,
+                                     .type = KFIT_BF16,
+                                     .box_rows = 64,
+                                     .box_cols = 64,
+                                     .swizzle = 128,
+                                     .batch = 3,
+                                     .rows = 200,
+                                     .cols = 256,
+                                     .row_bytes = 528,
+                                     .matrix_bytes = 120000};
+    const struct kfit_tensormap a = {.type = KFIT_BF16,
+                                     .box_rows = 4,
+                                     .box_cols = 16,
+                                     .batch = 3,
+                                     .rows = 4,
+                                     .cols = 256,
+                                     .row_bytes = 512,
+                                     .matrix_bytes = 2048};
+    CHECK(!memcmp(&plan.tensormaps[0], &b, sizeof b) && !memcmp(&plan.tensormaps[1], &a, sizeof a));
+    CHECK_STATUS(kfit_candidate_resolve(c, &key, &(struct kfit_choice){{1}}, NULL, &plan, &err),
+                 KFIT_E_FORMAT); /* 300 rows */
+    CHECK_MSG(strstr(err.text, "tensor map 0"), "%s", err.text);
+    kfit_candidate_destroy(c);
+    c = parse(WITH_MAP("{\"arg\":\"bias\",\"box\":[1,64]}"));
+    CHECK_STATUS(kfit_candidate_resolve(c, &key, &(struct kfit_choice){{0}}, NULL, &plan, &err),
+                 KFIT_E_REFUSED);
+    CHECK_MSG(strstr(err.text, "bias"), "%s", err.text);
+    kfit_candidate_destroy(c);
+    static const char *const bad[] = {
+        WITH_MAP("{\"arg\":\"b\"}"),
+        WITH_MAP("{\"arg\":\"w\",\"box\":[1,64]}"),
+        WITH_MAP("{\"arg\":\"b\",\"box\":[1,2,3]}"),
+        WITH_MAP("{\"arg\":\"b\",\"box\":[1]}"),
+        WITH_MAP("{\"arg\":\"b\",\"box\":[1,8],\"oob\":1}"),
+        WITH_MAP("7"),
+        WITH_MAP("{\"arg\":\"b\",\"box\":[1,8]},{\"arg\":\"b\",\"box\":[1,8]},{\"arg\":\"b\",\"box\":[1,8]},"
+                 "{\"arg\":\"b\",\"box\":[1,8]},{\"arg\":\"b\",\"box\":[1,8]}"),
+    };
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_STATUS(kfit_candidate_parse(bad[i], strlen(bad[i]), &c, &err), KFIT_E_FORMAT);
+}
+
 #define L  "\"launches\":[{\"entry\":\"k\"}]"
 #define OD "\"op\":\"gemm\",\"device\":\"host\","
 
@@ -370,7 +430,8 @@ static void bad_headers_are_refused(void)
         "{" OD "\"knobs\":{\"NV\":[1]},\"starts\":[1]," L "}",
         "{" OD "\"knobs\":{\"NV\":[1]},\"starts\":[\"NV=2\"]," L "}",
         "{" OD "\"starts\":[\"NV=1\"]," L "}",
-        "{" OD "\"starts\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\","
+        "{" OD
+        "\"starts\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\","
         "\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\"]," L "}",
         "{" OD "\"require\":\"M\"," L "}",
         "{" OD "\"require\":[\"M =\"]," L "}",
@@ -492,9 +553,16 @@ static void seeds_are_embedded(void)
 }
 
 static const struct kfit_test tests[] = {
-    TEST(expressions_have_values),   TEST(bad_expressions_are_refused), TEST(random_trees_have_their_values),
-    TEST(header_means_what_it_says), TEST(cuda_headers_are_read),       TEST(bad_headers_are_refused),
-    TEST(size_is_bounded),           TEST(mutated_headers_are_safe),    TEST(absurd_plans_are_refused),
+    TEST(expressions_have_values),
+    TEST(bad_expressions_are_refused),
+    TEST(random_trees_have_their_values),
+    TEST(header_means_what_it_says),
+    TEST(cuda_headers_are_read),
+    TEST(tensor_maps_are_resolved),
+    TEST(bad_headers_are_refused),
+    TEST(size_is_bounded),
+    TEST(mutated_headers_are_safe),
+    TEST(absurd_plans_are_refused),
     TEST(seeds_are_embedded),
 };
 TEST_MAIN(tests)

@@ -137,7 +137,17 @@ static void a_wrong_reference_is_said(void)
     CHECK_MSG(strstr(err.text, "float64 reference is wrong"), "%s", err.text);
 }
 
+/* An argument through a tensor map: encoded for every pointer it is tried and timed at, sixteen of them remembered. */
+static void tensor_maps_follow_the_pointer(void)
+{
+    static const char map[] = "\"tensormaps\":[{\"arg\":\"b\",\"box\":[16,32],\"swizzle\":64}],";
+    setup("");
+    expect("right_map", "ns=5000", map, GEMM(BF16, SHAPE, "0"), KFIT_VERDICT_PROMOTED, "");
+    expect("right_map", "ns=5000", map, batched, KFIT_VERDICT_PROMOTED, "");
+}
+
 static const struct kfit_test tests[] = {
+    TEST(tensor_maps_follow_the_pointer),
     TEST(right_ones_pass),
     TEST(bad_kernels_get_their_own_code),
     TEST(a_small_bias_counts),

@@ -1,5 +1,6 @@
 #include "kfit/generation.h"
 #include "kfit/hash.h"
+
 #include "kfit_test.h"
 #include "manifest.h"
 #include "records.h"
@@ -106,6 +107,50 @@ static void an_approver_makes_version_2(void)
         }
 }
 
+static const struct kfit_tensormap one_map = {.arg = 1,
+                                              .type = KFIT_BF16,
+                                              .box_rows = 64,
+                                              .box_cols = 64,
+                                              .swizzle = 128,
+                                              .batch = 1,
+                                              .rows = 768,
+                                              .cols = 768,
+                                              .row_bytes = 1536,
+                                              .matrix_bytes = 768 * 1536};
+
+/* Version 3: tensor maps, with or without an approver. */
+static void tensor_maps_make_version_3(void)
+{
+    struct kfit_error err = {0};
+    for (unsigned maps = 1; maps <= KFIT_TENSORMAPS_MAX; maps++)
+        for (unsigned approved = 0; approved < 2; approved++) {
+            struct kfit_record r, back;
+            size_t n, more;
+            free(encoded(6, &r, &n));
+            for (unsigned i = 0; i < maps; i++) {
+                r.plan.tensormaps[i] = one_map;
+                r.plan.tensormaps[i].box_rows -= i;
+            }
+            r.plan.tensormap_count = maps;
+            if (approved)
+                strcpy(r.approver, "ada");
+            more = kfit_record_size(&r);
+            CHECK_INT(more, n + 64 * maps + 8 * approved);
+            uint8_t *bytes = malloc(more);
+            kfit_record_encode(&r, bytes);
+            CHECK_INT(bytes[8], 3);
+            CHECK_OK(kfit_record_decode(bytes, more, &back, &err), err);
+            CHECK(records_same(&r, &back));
+            if (maps == 2 && approved)
+                golden("record-tensormaps.bin", bytes, more);
+            for (uint8_t version = 1; version < 3; version++) {
+                bytes[8] = version;
+                CHECK_STATUS(kfit_record_decode(bytes, more, &back, &err), KFIT_E_FORMAT);
+            }
+            free(bytes);
+        }
+}
+
 static void refuses_every_truncation(void)
 {
     for (unsigned i = 6; i < 8; i++) {
@@ -199,7 +244,25 @@ static void survives_damage_under_a_right_checksum(void)
     X(r->plan.launches[0].grid[1] = 0)                                                                       \
     X(r->plan.workspace_bytes = 2ull << 30)                                                                  \
     X(r->plan.workspace_init = 9)                                                                            \
-    X(r->image_bytes = 0)
+    X(r->image_bytes = 0)                                                                                    \
+    X(r->plan.tensormap_count = 1)                                                                           \
+    X(r->plan.tensormap_count = KFIT_TENSORMAPS_MAX + 1)                                                     \
+    X(MAP(arg = 8))                                                                                          \
+    X(MAP(type = 0))                                                                                         \
+    X(MAP(type = KFIT_DTYPE_END))                                                                            \
+    X(MAP(box_rows = 0))                                                                                     \
+    X(MAP(box_rows = 257))                                                                                   \
+    X(MAP(box_cols = 63))                                                                                    \
+    X(MAP(box_cols = 72))                                                                                    \
+    X(MAP(swizzle = 16))                                                                                     \
+    X(MAP(zero = 1))                                                                                         \
+    X(MAP(batch = 0))                                                                                        \
+    X(MAP(rows = UINT64_C(1) << 33))                                                                         \
+    X(MAP(cols = 769))                                                                                       \
+    X(MAP(row_bytes = 1544))                                                                                 \
+    X(MAP(matrix_bytes = 8))
+
+#define MAP(spoil) (r->plan.tensormap_count = 1, r->plan.tensormaps[0] = one_map, r->plan.tensormaps[0].spoil)
 
 static void refuses_what_is_out_of_bounds(void)
 {
@@ -249,11 +312,11 @@ static void refuses_other_versions(void)
     struct kfit_error err = {0};
     size_t n;
     uint8_t *bytes = encoded(5, &r, &n);
-    bytes[8] = 3;
+    bytes[8] = 4;
     CHECK_STATUS(kfit_record_decode(bytes, n, &back, &err), KFIT_E_VERSION);
-    CHECK(strstr(err.text, "version 3, this kfit reads 1 to 2"));
-    bytes[8] = 2; /* without what version 2 adds */
-    CHECK_STATUS(kfit_record_decode(bytes, n, &back, &err), KFIT_E_FORMAT);
+    CHECK(strstr(err.text, "version 4, this kfit reads 1 to 3"));
+    for (bytes[8] = 2; bytes[8] < 4; bytes[8]++) /* without what these add */
+        CHECK_STATUS(kfit_record_decode(bytes, n, &back, &err), KFIT_E_FORMAT);
     encoded(5, &r, &n);
     r.op_version++;
     kfit_record_encode(&r, bytes);
@@ -402,6 +465,7 @@ static void sha256_ways_agree(void)
 static const struct kfit_test tests[] = {
     TEST(decodes_what_it_encoded),
     TEST(golden_bytes),
+    TEST(tensor_maps_make_version_3),
     TEST(refuses_every_truncation),
     TEST(refuses_every_bit_flip),
     TEST(survives_damage_under_a_right_checksum),

@@ -161,7 +161,24 @@ static void many_choices_compile(void)
     }
 }
 
+/* Through NVRTC and gate 0: what the harness offers for tensor maps, which no seed needs yet. */
+static void tensor_maps_compile(void)
+{
+    size_t bytes;
+    struct kfit_candidate *c;
+    struct kfit_error err = {0};
+    union kfit_key key;
+    char *source = kfit_test_read(BAD_KERNELS "/cuda/right_map.cu", &bytes);
+    CHECK_OK(kfit_candidate_parse(source, bytes, &c, &err), err);
+    make_key(&key, &shapes[0], 4);
+    must_compile(c, &key, &(struct kfit_choice){0}, "sm_90a");
+    CHECK(!legal(c, &key, &(struct kfit_choice){0}, "sm_80"));
+    kfit_candidate_destroy(c);
+    free(source);
+}
+
 static const struct kfit_test tests[] = {
+    TEST(tensor_maps_compile),
     TEST(first_values_are_legal),
     TEST(corners_compile),
     TEST_SLOW(many_choices_compile, 900),

@@ -150,6 +150,39 @@ static void entries_must_match_the_plan(void)
         KFIT_CODE_STATIC_ENTRY);
 }
 
+/* After the pointers, as many as the plan has, of their size and alignment. */
+static void tensor_maps_are_parameters_too(void)
+{
+#define POINTERS ".visible .entry kfit_main(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d"
+#define MAP      ", .param .align 64 .b8 m[128]"
+    static const struct {
+        const char *entry;
+        unsigned maps;
+        enum kfit_code code;
+    } row[] = {
+        {POINTERS MAP "){ ret; }\n", 1, KFIT_CODE_NONE},
+        {POINTERS MAP MAP "){ ret; }\n", 2, KFIT_CODE_NONE},
+        {POINTERS MAP "){ ret; }\n", 0, KFIT_CODE_STATIC_ENTRY},
+        {POINTERS "){ ret; }\n", 1, KFIT_CODE_STATIC_ENTRY},
+        {POINTERS ", .param .align 64 .b8 m[64]){ ret; }\n", 1, KFIT_CODE_STATIC_ENTRY},
+        {POINTERS ", .param .align 8 .b8 m[128]){ ret; }\n", 1, KFIT_CODE_STATIC_ENTRY},
+        {".visible .entry kfit_main(.param .align 64 .b8 m[128], .param .u64 a, .param .u64 b, .param .u64 "
+         "c, .param .u64 d)"
+         "{ ret; }\n",
+         1, KFIT_CODE_STATIC_ENTRY},
+    };
+    for (unsigned i = 0; i < sizeof row / sizeof *row; i++) {
+        char text[1024], detail[256];
+        bool oblivious;
+        struct kfit_plan with_maps = plan;
+        with_maps.tensormap_count = row[i].maps;
+        snprintf(text, sizeof text, "%s%s", head, row[i].entry);
+        enum kfit_code code =
+            static_cuda(text, strlen(text), &with_maps, 4, &oblivious, detail, sizeof detail);
+        CHECK_MSG(code == row[i].code, "%u: %s", i, kfit_code_str(code));
+    }
+}
+
 static void hostile_text_is_survived(void)
 {
     size_t n = sizeof head + sizeof plain;
@@ -164,7 +197,8 @@ static void hostile_text_is_survived(void)
 }
 
 static const struct kfit_test tests[] = {
-    TEST(a_plain_kernel_passes),   TEST(refused_for_its_own_reason),  TEST(looks_suspicious_but_is_fine),
-    TEST(data_dependence_is_seen), TEST(entries_must_match_the_plan), TEST(hostile_text_is_survived),
+    TEST(a_plain_kernel_passes),    TEST(refused_for_its_own_reason),  TEST(looks_suspicious_but_is_fine),
+    TEST(data_dependence_is_seen),  TEST(entries_must_match_the_plan), TEST(tensor_maps_are_parameters_too),
+    TEST(hostile_text_is_survived),
 };
 TEST_MAIN(tests)

@@ -256,6 +256,29 @@ KFIT_INLINE void kfit_bulk_copy(unsigned to, const void *from, unsigned bytes, u
                  : "memory");
 }
 
+/* An argument as the header's "tensormaps" describe it: `const __grid_constant__ kfit_tensor_map x_map`. */
+struct __align__(64) kfit_tensor_map {
+    unsigned long long word[16];
+};
+
+/* The box that begins at row, col, into this block's shared memory, by the copy engine; what lies beyond an edge is zero,
+ * and counts among the box's bytes, of which the barrier is told. to is a multiple of 128. */
+KFIT_INLINE void kfit_tensor_copy(unsigned to, const kfit_tensor_map &map, unsigned row, unsigned col, unsigned barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+                 "l"(&map), "r"(col), "r"(row), "r"(barrier)
+                 : "memory");
+}
+
+/* The same of one matrix of a batch. */
+KFIT_INLINE void kfit_tensor_copy(unsigned to, const kfit_tensor_map &map, unsigned matrix, unsigned row, unsigned col,
+                                  unsigned barrier)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(&map), "r"(col), "r"(row), "r"(matrix), "r"(barrier)
+                 : "memory");
+}
+
 /* What is at this address here, in the cluster's block `rank`. */
 KFIT_INLINE unsigned kfit_cluster_address(unsigned at, unsigned rank)
 {

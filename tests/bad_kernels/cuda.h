@@ -13,6 +13,7 @@ static const struct {
 } bad_cuda[] = {
     {"right", "", BAD_CUDA_PLAIN},
     {"odd_order", "", BAD_CUDA_PLAIN},
+    {"right_map", "", BAD_CUDA_PLAIN},
     {"nothing", "wrong:unwritten", BAD_CUDA_PLAIN},
     {"no_tail", "wrong:partial", BAD_CUDA_PLAIN},
     {"no_last_row", "wrong:partial", BAD_CUDA_PLAIN},

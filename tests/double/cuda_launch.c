@@ -234,7 +234,7 @@ kfit_cu_result cuLaunchKernelEx(const struct kfit_cu_launch_config *config, kfit
         return r;
     c.config.attrs = NULL; /* the caller's, like the parameters, only for the call */
     for (unsigned i = 0; f->params[i]; i++)
-        memcpy(&c.param[i], params[i], f->params[i] == 'q' ? 8 : 4);
+        memcpy(&c.param[i], params[i], f->params[i] == 'i' ? 4 : 8); /* of a map, its address */
     if (config->stream && config->stream->capture) {
         c.in_graph = true;
         return graph_append(config->stream->capture, &c);

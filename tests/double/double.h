@@ -38,7 +38,7 @@ struct image {
         struct image *image;
         const struct kernel *kernel;
         struct CUctx_st *context; /* that it was made for; NULL: any */
-        char name[80], params[PARAMS_MAX + 1]; /* params: 'q' 8 bytes, 'i' 4 bytes */
+        char name[80], params[PARAMS_MAX + 1]; /* params: 'q' 8 bytes, 'i' 4 bytes, 'm' a tensor map */
         int smem_max, non_portable;
     } entry[ENTRIES_MAX];
     unsigned launches;

@@ -46,12 +46,14 @@ static inline struct kfit_built build(const char *name, const char *note, const 
     char source[1024];
     struct kfit_candidate *c;
     struct kfit_built b = {0};
+    const bool of_header = strstr(extra, "workspace") || strstr(extra, "tensormaps"); /* else of the launch */
     snprintf(source, sizeof source,
              "/* kfit-candidate 1\n{\"op\":\"gemm\",\"name\":\"%s\",\"device\":\"cuda\",\"arch\":\">=80\",%s"
              "\"launches\":[{\"entry\":\"kfit_main\",\"grid\":[4,1,1],\"block\":[64,1,1]%s}]}\n*/\n// double: %s\n"
-             "extern \"C\" __global__ void kfit_main(const short *a, const short *b, short *c,%s unsigned *ws) {}\n",
-             name, strstr(extra, "workspace") ? extra : "", strstr(extra, "workspace") ? "" : extra, note,
-             kfit_op_of(key)->nargs(key) > 3 ? " const short *bias," : "");
+             "extern \"C\" __global__ void kfit_main(const short *a, const short *b, short *c,%s unsigned *ws%s) {}\n",
+             name, of_header ? extra : "", of_header ? "" : extra, note,
+             kfit_op_of(key)->nargs(key) > 3 ? " const short *bias," : "",
+             strstr(extra, "tensormaps") ? ", const __grid_constant__ kfit_tensor_map map" : "");
     CHECK_OK(kfit_candidate_parse(source, strlen(source), &c, &err), err);
     const struct kfit_compile_params params = {.candidate = c, .key = key, .choice = &(struct kfit_choice){{0}},
                                                .isa = info.arch, .allow_no_isolation = true}; /* our own source */

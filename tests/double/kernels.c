@@ -378,6 +378,14 @@ static void right(const struct call *c)
     compute(&g);
 }
 
+/* W through its tensor map, the parameter after the workspace. */
+static void right_map(const struct call *c)
+{
+    struct gemm g = of_image(c);
+    g.b = pointer(c, 4);
+    compute(&g);
+}
+
 static void no_tail(const struct call *c)
 {
     struct gemm g = of_image(c);
@@ -633,6 +641,7 @@ static const struct kernel kernels[] = {
     {"tells", tells, NULL, 0},
     {"right", right, NULL, 0},
     {"odd_order", right, NULL, 0},
+    {"right_map", right_map, NULL, 0},
     {"nothing", nothing, NULL, 0},
     {"no_tail", no_tail, NULL, 0},
     {"no_last_row", no_last_row, NULL, 0},

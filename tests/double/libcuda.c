@@ -191,6 +191,25 @@ kfit_cu_result cuDeviceGetAttribute(int *value, int attribute, kfit_cu_device d)
     }
 }
 
+/* The address first, which is what kernels here read; the rest only so that a wrong one is refused as there. */
+kfit_cu_result cuTensorMapEncodeTiled(struct kfit_cu_tensormap *out, int type, unsigned rank, void *at, const uint64_t *dims,
+                                      const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
+                                      int interleave, int swizzle, int promotion, int fill)
+{
+    static const unsigned size[] = {[KFIT_CU_TENSOR_F16] = 2, [KFIT_CU_TENSOR_F32] = 4, [KFIT_CU_TENSOR_F64] = 8,
+                                    [KFIT_CU_TENSOR_BF16] = 2};
+    bool ok = type >= KFIT_CU_TENSOR_F16 && type <= KFIT_CU_TENSOR_BF16 && (rank == 2 || rank == 3) && (uintptr_t)at % 16 == 0 &&
+              (uintptr_t)out % 64 == 0 && !interleave && swizzle >= 0 && swizzle <= 3 && promotion >= 0 && !fill &&
+              (box[0] * size[type]) % 16 == 0 && (!swizzle || box[0] * size[type] <= 16u << swizzle);
+    for (unsigned i = 0; ok && i < rank; i++)
+        ok = dims[i] - 1 < UINT32_MAX && box[i] - 1 < 256 && element_strides[i] == 1 && (!i || strides[i - 1] % 16 == 0);
+    if (!ok)
+        return INVALID_VALUE;
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &at, sizeof at);
+    return 0;
+}
+
 size_t memory(void)
 {
     return (size_t)kfit_double_number("memory", 4e9);

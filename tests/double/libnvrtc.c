@@ -119,7 +119,9 @@ int nvrtcCompileProgram(struct program *p, int options, const char *const *optio
         s += n + 1;
         for (bool more = true; more && count < PARAMS_MAX; count++) { /* one parameter each */
             n = strcspn(s, ",)");
-            params[count] = memchr(s, '*', n) || memmem(s, n, "u64 ", 4) ? 'q' : 'i';
+            params[count] = memmem(s, n, "tensor_map", 10)                        ? 'm'
+                            : memchr(s, '*', n) || memmem(s, n, "u64 ", 4) ? 'q'
+                                                                           : 'i';
             more = s[n] == ',';
             s += n + 1;
         }
@@ -130,7 +132,10 @@ int nvrtcCompileProgram(struct program *p, int options, const char *const *optio
         IMAGE("entry %s %s %s\n", public, what, params);
         PTX(".visible .entry %s(", public);
         for (size_t i = 0; i < count; i++)
-            PTX("%s.param .u%d p%zu", i ? ", " : "", params[i] == 'q' ? 64 : 32, i);
+            if (params[i] == 'm')
+                PTX("%s.param .align 64 .b8 p%zu[128]", i ? ", " : "", i);
+            else
+                PTX("%s.param .u%d p%zu", i ? ", " : "", params[i] == 'q' ? 64 : 32, i);
         PTX(")\n{\n ret;\n}\n");
     }
     IMAGE("end\n");

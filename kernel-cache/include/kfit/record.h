@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define KFIT_RECORD_VERSION  2u
+#define KFIT_RECORD_VERSION  3u
 #define KFIT_IMAGE_BYTES_MAX (4u << 20)
 #define KFIT_ORIGIN_MAX      96
 #define KFIT_APPROVER_MAX    64

@@ -7,6 +7,9 @@
  * "name", "knobs", "starts", "require" and "workspace" may be left out. Unknown fields are errors. "starts": choices of
  * all knobs, "NV=4 MR=2", that did well somewhere; a search tries them first.
  *
+ * On cuda also "arch":">=90" and "tensormaps":[{"arg":"b","box":["BN",64],"swizzle":128}]: each an argument as the copy engine
+ * sees it (kfit/plan.h), box in rows and columns, passed to every entry after the workspace, in order.
+ *
  * Expressions: integers, key dimensions (op's dims), knobs, device limits, VL (lanes of the op's type), + - *
  * / % ( ) comparisons && || ! ceil(a,b) min(a,b) max(a,b); nothing else. All arithmetic is int64 with
  * overflow and division by zero as errors. Hostile input is expected: depth, length and counts are bounded.

@@ -95,6 +95,13 @@ struct kfit_cu_uuid {
     unsigned char bytes[16];
 };
 
+/* A CUtensorMap: what encodes it is the driver's own. */
+struct __attribute__((aligned(64))) kfit_cu_tensormap {
+    unsigned char bytes[128];
+};
+enum { KFIT_CU_TENSOR_F16 = 6, KFIT_CU_TENSOR_F32 = 7, KFIT_CU_TENSOR_F64 = 8, KFIT_CU_TENSOR_BF16 = 9 };
+enum { KFIT_CU_PROMOTE_L2_128 = 2 };
+
 /* X(member, symbol in libcuda.so.1, arguments) */
 #define KFIT_CUDA_LIST(X)                                                                                    \
     X(init, cuInit, (unsigned flags))                                                                        \
@@ -121,6 +128,10 @@ struct kfit_cu_uuid {
     X(library_unload, cuLibraryUnload, (kfit_cu_library))                                                    \
     X(library_kernel, cuLibraryGetKernel, (kfit_cu_kernel *, kfit_cu_library, const char *name))             \
     X(kernel_function, cuKernelGetFunction, (kfit_cu_function *, kfit_cu_kernel))                            \
+    X(encode_tiled, cuTensorMapEncodeTiled,                                                                  \
+      (struct kfit_cu_tensormap *, int type, unsigned rank, void *at, const uint64_t *dims,                  \
+       const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave,        \
+       int swizzle, int promotion, int fill))                                                                \
     X(function_get, cuFuncGetAttribute, (int *value, int attribute, kfit_cu_function))                       \
     X(function_set, cuFuncSetAttribute, (kfit_cu_function, int attribute, int value))                        \
     X(launch, cuLaunchKernelEx,                                                                              \

@@ -40,7 +40,7 @@ struct kfit_op {
     enum kfit_op_id id;
     const char *name;
     unsigned version; /* a record made for another version is not used */
-    const char *const *arg_names;
+    const char *const *arg_names; /* ends with NULL */
 
     enum kfit_status (*check)(const union kfit_key *, struct kfit_error *);
     size_t (*format)(const union kfit_key *, char *buf, size_t size);
