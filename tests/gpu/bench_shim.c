@@ -1,0 +1,188 @@
+/* What one call costs a thread, in ns: bench_shim M N K [LIBCUBLAS], one line per call, "gemm_ex 4821.3". Knows nothing of
+ * kfit: bench_shim.py runs it with and without the shim, and takes the difference.
+ *
+ * Calls come in bursts that fit into the GPU's queue, with the GPU waited for in between; a figure is the median of bursts. */
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "bench_shim.h"
+#include "kfit/cuda.h"
+
+enum { BURST = 64, BURSTS = 300, WORKSPACE_BYTES = 32 << 20 };
+
+static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+
+typedef int launch_kernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem, void *stream,
+                          void **params, void **extra);
+
+static struct bench {
+    const struct kfit_cuda *cu;
+    struct bench_calls calls;
+    int (*gemm_ex)(struct bench_calls *), (*lt_matmul)(struct bench_calls *);
+    launch_kernel *launch;
+    kfit_cu_kernel kernel;
+    kfit_cu_exec graph;
+} bench;
+
+__attribute__((noreturn, format(printf, 1, 2))) static void give_up(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    exit(77);
+}
+
+static void need(int r, const char *what)
+{
+    if (r)
+        give_up("bench_shim: %s failed: %d", what, r);
+}
+
+static int gemm_ex(void)
+{
+    return bench.gemm_ex(&bench.calls);
+}
+
+static int lt_matmul(void)
+{
+    return bench.lt_matmul(&bench.calls);
+}
+
+static int launch(void)
+{
+    return bench.launch(bench.kernel, 1, 1, 1, 32, 1, 1, 0, bench.calls.stream, NULL, NULL);
+}
+
+static int launch_ex(void)
+{
+    const struct kfit_cu_launch_config c = {.grid = {1, 1, 1}, .block = {32, 1, 1}, .stream = bench.calls.stream};
+    return bench.cu->launch(&c, (kfit_cu_function)(void *)bench.kernel, NULL, NULL);
+}
+
+static int graph_launch(void)
+{
+    return bench.cu->graph_launch(bench.graph, bench.calls.stream);
+}
+
+static struct row {
+    const char *name;
+    int (*call)(void);
+    bool needs_kernel;
+    double ns[BURSTS];
+} rows[] = {{"gemm_ex", gemm_ex, false, {0}},
+            {"lt_matmul", lt_matmul, false, {0}},
+            {"launch", launch, true, {0}},
+            {"launch_ex", launch_ex, true, {0}},
+            {"graph_launch", graph_launch, false, {0}}};
+
+static void *on_gpu(size_t bytes)
+{
+    kfit_cu_ptr p;
+    need(bench.cu->mem_alloc(&p, bytes), "cuMemAlloc_v2");
+    need(bench.cu->set32(p, 0x3c003c00, bytes / 4, bench.calls.stream), "cuMemsetD32Async");
+    return (void *)(uintptr_t)p;
+}
+
+static void *open_or_say(const char *name, int flags)
+{
+    void *lib = dlopen(name, flags);
+    if (!lib)
+        give_up("bench_shim: %s", dlerror());
+    return lib;
+}
+
+static void start(const char *cublas)
+{
+    struct kfit_error err = {0};
+    kfit_cu_device device;
+    kfit_cu_context context;
+    kfit_cu_stream stream;
+    kfit_cu_library library;
+    kfit_cu_graph graph;
+    struct bench_calls *c = &bench.calls;
+    if (kfit_cuda_load(&bench.cu, &err) != KFIT_OK)
+        give_up("bench_shim: %s", err.text);
+    const struct kfit_cuda *cu = bench.cu;
+    need(cu->init(0), "cuInit");
+    need(cu->device_get(&device, 0), "cuDeviceGet");
+    need(cu->context_retain(&context, device), "cuDevicePrimaryCtxRetain");
+    need(cu->context_set(context), "cuCtxSetCurrent");
+    need(cu->stream_create(&stream, KFIT_CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    c->stream = stream;
+    c->workspace_bytes = WORKSPACE_BYTES;
+    c->workspace = on_gpu(WORKSPACE_BYTES);
+    c->x = on_gpu((size_t)c->m * (size_t)c->k * 2);
+    c->w = on_gpu((size_t)c->n * (size_t)c->k * 2);
+    c->y = on_gpu((size_t)c->m * (size_t)c->n * 2);
+    /* global: the calls' library finds them there, after whatever is preloaded */
+    open_or_say(cublas, RTLD_NOW | RTLD_GLOBAL);
+    if (!dlsym(RTLD_DEFAULT, "cublasLtMatmul"))
+        open_or_say("libcublasLt.so.13", RTLD_NOW | RTLD_GLOBAL);
+    void *lib = open_or_say(BENCH_CALLS, RTLD_LAZY), *symbol;
+    int (*opens)(struct bench_calls *);
+    *(void **)&opens = dlsym(lib, "bench_open");
+    *(void **)&bench.gemm_ex = dlsym(lib, "bench_gemm_ex");
+    *(void **)&bench.lt_matmul = dlsym(lib, "bench_lt_matmul");
+    need(opens(c), "cuBLAS");
+    symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), "cuLaunchKernel");
+    memcpy(&bench.launch, &symbol, sizeof symbol);
+    if (!symbol || cu->library_load(&library, ptx, NULL, NULL, 0, NULL, NULL, 0) || cu->library_kernel(&bench.kernel, library, "nothing"))
+        bench.kernel = NULL; /* a test double: it has kernels of its own only */
+    need(gemm_ex(), "cublasGemmEx");
+    need(cu->stream_sync(stream), "cuStreamSynchronize");
+    need(cu->capture_begin(stream, KFIT_CU_CAPTURE_THREAD_LOCAL), "cuStreamBeginCapture_v2");
+    for (unsigned i = 0; i < 4; i++)
+        need(gemm_ex(), "cublasGemmEx in a capture");
+    need(cu->capture_end(stream, &graph), "cuStreamEndCapture");
+    need(cu->graph_instantiate(&bench.graph, graph, 0), "cuGraphInstantiateWithFlags");
+}
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4 || argc > 5)
+        return fprintf(stderr, "usage: bench_shim M N K [LIBCUBLAS]\n"), 2;
+    bench.calls.m = atoi(argv[1]);
+    bench.calls.n = atoi(argv[2]);
+    bench.calls.k = atoi(argv[3]);
+    if (bench.calls.m < 1 || bench.calls.n < 1 || bench.calls.k < 1)
+        return fprintf(stderr, "bench_shim: M, N and K are at least 1\n"), 2;
+    start(argc > 4 ? argv[4] : "libcublas.so.13");
+    for (int i = -20; i < BURSTS; i++) /* what comes before 0 is warm-up; rows take turns, so that drift meets all */
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            if (rows[r].needs_kernel && !bench.kernel)
+                continue;
+            double begun = now_ns();
+            for (unsigned k = 0; k < BURST; k++)
+                need(rows[r].call(), rows[r].name);
+            double ns = (now_ns() - begun) / BURST;
+            if (i >= 0)
+                rows[r].ns[i] = ns;
+            need(bench.cu->stream_sync(bench.calls.stream), "cuStreamSynchronize");
+        }
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        if (rows[r].needs_kernel && !bench.kernel)
+            continue;
+        qsort(rows[r].ns, BURSTS, sizeof(double), by_value);
+        printf("%s %.1f\n", rows[r].name, rows[r].ns[BURSTS / 2]);
+    }
+    return 0;
+}

@@ -1,0 +1,227 @@
+"""PyTorch on a real GPU under the shim, as a person has it there: recorded, tuned, approved, dispatched. Arguments: see
+cli_helpers.py, then torch_cases.py.
+
+The interpreter is $KFIT_TEST_PYTHON, else python3. Exit status 77 where it has no PyTorch or sees no GPU."""
+import glob
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+CASES = os.path.abspath(sys.argv.pop(5))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from cli_helpers import KFIT, Case, main  # noqa: E402
+
+PYTHON = os.environ.get("KFIT_TEST_PYTHON", "python3")
+EVALUATIONS = int(os.environ.get("KFIT_TEST_EVALUATIONS", "4"))
+
+
+def why_not():
+    """Why there is nothing to test on, or None."""
+    p = subprocess.run([PYTHON, "-c", "import torch; print(torch.cuda.is_available()); print(torch.__file__)"], text=True, capture_output=True)
+    if p.returncode:
+        return f"{PYTHON} has no PyTorch; KFIT_TEST_PYTHON names one that has"
+    seen, path = p.stdout.split("\n")[:2]
+    global SITE
+    SITE = pathlib.Path(path).parent.parent
+    return None if seen == "True" else "PyTorch sees no GPU"
+
+
+def generic():
+    """The libcublas that this PyTorch loads, as kfit tune takes it."""
+    folder = SITE / "nvidia"
+    return ["--generic", str(folder)] if folder.is_dir() else []
+
+
+class Torch(Case):
+    timeout = 500
+
+    def run_case(self, name, *kfit_run, **env):
+        """What a case printed, and its trace of the GPU (None where there is none)."""
+        traces = self.dir / f"traces-{len(list(self.dir.glob('traces-*')))}"
+        self.env.update(env)
+        p = self.start(KFIT, "run", "--quiet", "--trace", traces, *kfit_run, "--", PYTHON, CASES, name)
+        out, err = p.communicate(timeout=self.timeout)
+        for n in env:
+            del self.env[n]
+        self.assertEqual(p.returncode, 0, f"{name}\n{out}\n{err}")
+        found = glob.glob(f"{traces}/*-cuda0.kft")
+        self.assertLessEqual(len(found), 1, found)
+        return json.loads(out.splitlines()[-1]), self.read(found[0]) if found else None
+
+    def plain(self, name, **env):
+        """The same without kfit."""
+        p = subprocess.run([PYTHON, CASES, name], text=True, capture_output=True, timeout=self.timeout, env={**self.env, **env})
+        self.assertEqual(p.returncode, 0, p.stderr)
+        return json.loads(p.stdout.splitlines()[-1])
+
+    def read(self, path):
+        trace = json.loads(self.kfit("trace", "export", path)[0])
+        (trace["ls"],) = json.loads(self.kfit("trace", "ls", "--json", path)[0])
+        trace["path"] = path
+        return trace
+
+    def counted(self, name, **env):
+        """Runs a case and compares its counts, key by key, with what it expects."""
+        result, trace = self.run_case(name, **env)
+        keys = {k["key"]: k["calls"] for k in trace["keys"]} if trace else {}
+        seen = {}
+        for beginning, part, calls in result["expect"]:
+            mine = {k: c for k, c in keys.items() if k.startswith(beginning) and (part in k if part else not any(p in k for p in ("/batch=", "/epi=")))}
+            self.assertEqual(sum(mine.values()), calls, f"{beginning}... {part}: {keys}, not a key: {trace and trace['unkeyed']}")
+            seen.update(mine)
+        self.assertEqual(keys.keys() - seen.keys(), set(), "keys that nobody expected")
+        if result.get("exact"):
+            self.assertIn(result["exact"], keys)
+        return result, trace
+
+    def test_linear_has_its_key_for_inputs_of_any_rank(self):
+        _, trace = self.counted("linear")
+        self.assertEqual(trace["ls"]["calls"], 6)
+
+    def test_linear_has_its_key_by_cublaslt_too(self):
+        self.counted("linear", TORCH_BLAS_PREFER_CUBLASLT="1")
+
+    def test_a_bias_is_an_epilogue(self):
+        self.counted("bias")
+
+    def test_matmul_is_not_transposed(self):
+        self.counted("matmul")
+
+    def test_bmm_is_one_call(self):
+        self.counted("bmm")
+
+    def test_types(self):
+        self.counted("types")
+
+    def test_replays_are_counted(self):
+        _, trace = self.counted("graph")
+        self.assertEqual(trace["ls"]["calls"], 3 * 1003)
+
+    def test_a_first_call_in_a_capture(self):
+        result, _ = self.counted("graph_first")
+        self.assertLess(result["error"], 0.02)
+
+    def test_an_updated_graph(self):
+        result, _ = self.counted("graph_update")
+        self.assertEqual(result["update"], 0, "cudaGraphExecUpdate")
+        self.assertTrue(result["fresh"])
+
+    def test_compiled_with_reduced_overhead(self):
+        result, _ = self.counted("compiled")
+        self.assertLess(result["error"], 0.02)
+
+    def test_triton_and_inductor(self):
+        result, _ = self.counted("others")
+        self.assertLess(result["error"], 1e-4)
+
+    def test_the_profiler_sees_as_much(self):
+        result, _ = self.counted("profiled")
+        self.assertEqual(result["ops"], 8)
+        self.assertGreaterEqual(result["on_gpu"], 8)
+        self.assertEqual(self.plain("profiled")["ops"], 8)
+
+    def test_a_process_starts_as_fast(self):
+        """With one recorded call, the fastest of several starts against the fastest without kfit, in turn."""
+        best = {}
+        for i in range(14):
+            traces = self.dir / f"start-{i}"
+            words = [KFIT, "run", "--quiet", "--trace", str(traces), "--"] if i % 2 else []
+            start = time.monotonic()
+            subprocess.run([*words, PYTHON, CASES, "first"], check=True, env=self.env, stdout=subprocess.DEVNULL)
+            seconds = time.monotonic() - start
+            if i > 1:  # the file cache is cold in the first pair
+                best[i % 2] = min(best.get(i % 2, seconds), seconds)
+        print(f"  one call: {best[0]:.3f} s without, {best[1]:.3f} s with kfit run", flush=True)
+        self.assertLess(best[1] - best[0], 0.05)
+
+
+class Dispatched(Torch):
+    """On a generation that was tuned here, for the shapes of the case `shapes`."""
+
+    shared = None
+
+    def setUp(self):
+        super().setUp()
+        if Dispatched.shared is None:
+            self.tune()
+        self.cache = Dispatched.shared
+
+    def tune(self):
+        result, trace = self.counted("shapes")
+        self.cache = tempfile.mkdtemp(prefix="kfit-torch-") + "/cache"
+        unittest.addModuleCleanup(shutil.rmtree, os.path.dirname(self.cache))
+        _, err = self.c("tune", "--wait", "--evaluations", EVALUATIONS, "--seed", 1, *generic(), trace["path"], rc=None)
+        self.assertIn("cuBLAS", err)
+        out, _ = self.c("approve", "--all")
+        self.assertRegex(out, r"generation 1: [1-9]", "nothing was promoted: is the GPU in use by others?")
+        Dispatched.winners = sum(json.loads(self.c("cache show --json", k["key"])[0])[0]["receipt"]["verdict"] == "promoted"
+                                 for k in trace["keys"])
+        Dispatched.shared = self.cache
+
+    def dispatched(self, name, hits=True, **env):
+        result, trace = self.run_case(name, "--cache", self.cache, **env)
+        self.assertIsNotNone(trace)
+        if hits is True:
+            self.assertGreater(trace["ls"]["hits"], 0, trace)
+        else:
+            self.assertEqual(trace["ls"]["hits"], 0, trace)
+        return result, trace
+
+    def test_winners_keep_the_rule_of_accuracy(self):
+        without = self.plain("dispatched")
+        result, trace = self.dispatched("dispatched")
+        self.assertGreaterEqual(trace["ls"]["hits"], Dispatched.winners * 6 * 4)
+        for shape, found in result["found"].items():
+            self.assertTrue(found["graph_same"], f"{shape}: another result from a graph")
+            for i, ((odd, outside, n), (odd_generic, _, _)) in enumerate(zip(found["rows"], without["found"][shape]["rows"])):
+                self.assertEqual(outside, 0, f"{shape}, distribution {i}")
+                self.assertLessEqual(odd / n, max(4 * odd_generic / n, 0.01), f"{shape}, distribution {i}")
+
+    def test_one_shape_on_two_streams(self):
+        result, _ = self.dispatched("streams")
+        self.assertEqual((result["wrong"], result["in_graphs"]), (0, 0))
+
+    def test_other_alphas_and_betas_stay_with_the_original(self):
+        result, _ = self.dispatched("beta", hits=False)
+        self.assertLess(result["error"], 0.02)
+
+    def test_float8_stays_with_the_original(self):
+        result, trace = self.run_case("scaled", "--cache", self.cache)
+        self.assertEqual(result["digest"], self.plain("scaled")["digest"])
+        self.assertEqual(trace["ls"]["hits"] if trace else 0, 0)
+
+    def test_a_pinned_workspace_means_the_original(self):
+        self.dispatched("shapes", hits=False, CUBLAS_WORKSPACE_CONFIG=":4096:8")
+
+    def test_off_in_the_environment(self):
+        _, trace = self.run_case("shapes", "--mode", "record")
+        self.assertEqual(trace["ls"]["hits"], 0)
+
+    def test_nothing_is_read_or_written_that_is_not_ours(self):
+        """Our kernels under compute-sanitizer, in the process of PyTorch."""
+        tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        if not os.path.exists(tool):
+            self.skipTest("no compute-sanitizer")
+        for check in ("memcheck", "racecheck"):
+            p = self.start(KFIT, "run", "--quiet", "--cache", self.cache, "--trace", self.dir / f"traces-{check}", "--", tool, "--tool", check,
+                           "--target-processes", "all", "--kernel-name", "kernel_substring=kfit_", "--error-exitcode", 9, PYTHON, CASES, "first")
+            out, err = p.communicate(timeout=self.timeout)
+            self.assertEqual(p.returncode, 0, f"{check}\n{out[-3000:]}\n{err[-3000:]}")
+            (path,) = glob.glob(f"{self.dir}/traces-{check}/*-cuda0.kft")
+            hits = self.read(path)["ls"]["hits"]
+            print(f"  {check}: {hits} calls by kfit", flush=True)
+
+
+if __name__ == "__main__":
+    reason = why_not()
+    if reason:
+        print("skipped:", reason)
+        sys.exit(77)
+    main()
