@@ -203,11 +203,11 @@ def main():
     try:
         import torch
 
+        if a.device == "cuda" and not torch.cuda.is_available():
+            sys.exit("torch_decode.py: PyTorch sees no GPU; --device cpu --model tiny-llama tries the program without one")
         import decode_model
     except ImportError as why:
         sys.exit(f"torch_decode.py: {why}; this program needs PyTorch and transformers")
-    if a.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("torch_decode.py: PyTorch sees no GPU; --device cpu --model tiny-llama tries the program without one")
     with torch.no_grad():
         try:
             model = decode_model.Decoder(a.model, a.layers, a.length, a.device, seed=a.seed, fused=not a.unfused, tp=a.tp)

@@ -14,10 +14,11 @@
 
 enum { BURST = 64, BURSTS = 300, WORKSPACE_BYTES = 32 << 20 };
 
-static const char ptx[] = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+static const char ptx[] =
+    ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
 
-typedef int launch_kernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem, void *stream,
-                          void **params, void **extra);
+typedef int launch_kernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                          unsigned bz, unsigned smem, void *stream, void **params, void **extra);
 
 static struct bench {
     const struct kfit_cuda *cu;
@@ -61,7 +62,8 @@ static int launch(void)
 
 static int launch_ex(void)
 {
-    const struct kfit_cu_launch_config c = {.grid = {1, 1, 1}, .block = {32, 1, 1}, .stream = bench.calls.stream};
+    const struct kfit_cu_launch_config c = {
+        .grid = {1, 1, 1}, .block = {32, 1, 1}, .stream = bench.calls.stream};
     return bench.cu->launch(&c, (kfit_cu_function)(void *)bench.kernel, NULL, NULL);
 }
 
@@ -120,19 +122,23 @@ static void start(const char *cublas)
     c->x = on_gpu((size_t)c->m * (size_t)c->k * 2);
     c->w = on_gpu((size_t)c->n * (size_t)c->k * 2);
     c->y = on_gpu((size_t)c->m * (size_t)c->n * 2);
+    c->bias = on_gpu((size_t)c->n * 2);
     /* global: the calls' library finds them there, after whatever is preloaded */
     open_or_say(cublas, RTLD_NOW | RTLD_GLOBAL);
     if (!dlsym(RTLD_DEFAULT, "cublasLtMatmul"))
         open_or_say("libcublasLt.so.13", RTLD_NOW | RTLD_GLOBAL);
     void *lib = open_or_say(BENCH_CALLS, RTLD_LAZY), *symbol;
-    int (*opens)(struct bench_calls *);
+    const char *what = NULL;
+    int (*opens)(struct bench_calls *, const char **);
     *(void **)&opens = dlsym(lib, "bench_open");
     *(void **)&bench.gemm_ex = dlsym(lib, "bench_gemm_ex");
     *(void **)&bench.lt_matmul = dlsym(lib, "bench_lt_matmul");
-    need(opens(c), "cuBLAS");
+    int r = opens(c, &what);
+    need(r, what);
     symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), "cuLaunchKernel");
     memcpy(&bench.launch, &symbol, sizeof symbol);
-    if (!symbol || cu->library_load(&library, ptx, NULL, NULL, 0, NULL, NULL, 0) || cu->library_kernel(&bench.kernel, library, "nothing"))
+    if (!symbol || cu->library_load(&library, ptx, NULL, NULL, 0, NULL, NULL, 0) ||
+        cu->library_kernel(&bench.kernel, library, "nothing"))
         bench.kernel = NULL; /* a test double: it has kernels of its own only */
     need(gemm_ex(), "cublasGemmEx");
     need(cu->stream_sync(stream), "cuStreamSynchronize");
@@ -166,7 +172,8 @@ int main(int argc, char **argv)
     if (bench.calls.m < 1 || bench.calls.n < 1 || bench.calls.k < 1)
         return fprintf(stderr, "bench_shim: M, N and K are at least 1\n"), 2;
     start(argc > 4 ? argv[4] : "libcublas.so.13");
-    for (int i = -20; i < BURSTS; i++) /* what comes before 0 is warm-up; rows take turns, so that drift meets all */
+    for (int i = -20; i < BURSTS;
+         i++) /* what comes before 0 is warm-up; rows take turns, so that drift meets all */
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
             if (rows[r].needs_kernel && !bench.kernel)
                 continue;

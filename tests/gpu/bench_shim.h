@@ -1,4 +1,5 @@
-/* One bf16 linear, y[m,n] = x[m,k] . w[n,k]^T, by either library: what bench_shim times. Functions return 0 or an error. */
+/* One bf16 linear, y[m,n] = x[m,k] . w[n,k]^T, by cublasGemmEx, or with a bias by cublasLtMatmul, as PyTorch
+ * calls them: what bench_shim times. Functions return 0 or an error. */
 #ifndef KFIT_BENCH_SHIM_H
 #define KFIT_BENCH_SHIM_H
 
@@ -8,13 +9,14 @@
 
 struct bench_calls {
     int m, n, k;
-    void *x, *w, *y, *workspace, *stream; /* on the GPU; the caller's */
+    void *x, *w, *y, *bias, *workspace, *stream; /* on the GPU; the caller's */
     size_t workspace_bytes;
     void *handle, *desc, *layout[3]; /* bench_open's, until exit */
     char algo[64];
 };
 
-__attribute__((visibility("default"))) int bench_open(struct bench_calls *);
+__attribute__((visibility("default"))) int bench_open(struct bench_calls *,
+                                                      const char **what); /* what: failed */
 __attribute__((visibility("default"))) int bench_gemm_ex(struct bench_calls *);
 __attribute__((visibility("default"))) int bench_lt_matmul(struct bench_calls *);
 

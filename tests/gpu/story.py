@@ -1,0 +1,287 @@
+"""The whole way of a PyTorch server through kfit, in one command: story.py OUT [--budget S] [--work DIR] [--steps a,b] ...
+
+  plain     decode steps without kfit, checked against float64, with the share of GEMM in them
+  record    the same under kfit run;  traces: what was seen
+  tune      for --tune-seconds;  approve
+  dispatch  the same again with the winners
+  off       kfit off, a run with no call replaced, kfit on
+  ab        with and without dispatch in turn, in one process, graphs captured anew
+  shim      what the shim adds to a call
+  ranks     a tensor-parallel group with an approval in between, where there are two GPUs
+  report
+
+Every step is timed and has a limit; one that fails is noted and the others go on. OUT gets story.json (each step with its
+commands, statuses, the end of their output, and what programs wrote as JSON), log.txt, report.json and report.html. What
+steps need from each other is in the work directory: name one with --work to go on in another command.
+"""
+import argparse
+import glob
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DEMO = ROOT / "integrations/demo"
+METRIC = "^step batch=%s us=([0-9.]+)"
+
+
+class Failed(Exception):
+    pass
+
+
+class Story:
+    def __init__(self, a):
+        self.a, self.begun = a, time.monotonic()
+        self.out, self.work = pathlib.Path(a.out), pathlib.Path(a.work or tempfile.mkdtemp(prefix="kfit-story-"))
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.cache = self.work / "cache"
+        self.log = open(self.out / "log.txt", "a")
+        self.found = dict(steps=[], models=a.models.split(","), layers=a.layers, batches=a.batches, work=str(self.work))
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("KFIT_") and k != "LD_PRELOAD"}
+        self.env["KFIT_STATE"] = str(self.work / "state")
+
+    def left(self):
+        return self.a.budget - (time.monotonic() - self.begun)
+
+    def save(self):
+        (self.out / "story.json").write_text(json.dumps(self.found, indent=1))
+
+    def run(self, *words, limit=120, ok=(0,), env=None):
+        """Runs a command within its limit and what is left of the budget; its output. Failed says how it ended."""
+        words, start = [str(w) for w in words], time.monotonic()
+        limit = min(limit, self.left())
+        if limit < 5:
+            raise Failed("no time left for: " + " ".join(words))
+        self.log.write(f"$ {' '.join(words)}\n")
+        with tempfile.TemporaryFile("w+") as out:  # not a pipe: a child that outlives the command would hold it open
+            p = subprocess.Popen(words, env={**self.env, **(env or {})}, text=True, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                rc = p.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(p.pid, 15)
+                try:
+                    p.wait(timeout=5)
+                except subprocess.TimeoutExpired:
+                    os.killpg(p.pid, 9)
+                    p.wait()
+                rc = 124
+            out.seek(0)
+            text = out.read()
+        seconds = round(time.monotonic() - start, 2)
+        self.log.write(f"{text}\n[status {rc}, {seconds} s]\n\n")
+        self.log.flush()
+        self.step.setdefault("commands", []).append(dict(command=" ".join(words), status=rc, seconds=seconds, tail=text[-1500:]))
+        if rc not in ok:
+            raise Failed(f"status {rc}{' (out of time)' if rc == 124 else ''}: {' '.join(words)[:200]}: {text.strip()[-300:]}")
+        return text
+
+    def kfit(self, *words, **more):
+        return self.run(self.a.kfit, *words, **more)
+
+    def json_of(self, *words, **more):
+        """What a kfit command prints with --json: messages, if any, stand before or after it."""
+        text = self.kfit(*words, **more)
+        starts = [i for i in (text.find("["), text.find("{")) if i >= 0]
+        return json.JSONDecoder().raw_decode(text, min(starts))[0] if starts else None
+
+    def decode(self, name, model, *before, extra=()):
+        """One run of torch_decode.py, what it found in the step's results."""
+        file = self.work / f"{name}-{model}.json"
+        self.run(*before, self.a.python, DEMO / "torch_decode.py", "--model", model, "--layers", self.a.layers, "--batches", self.a.batches,
+                 "--rounds", self.a.rounds, "--launches", self.a.launches, "--json", file, *extra, limit=150)
+        self.step.setdefault("results", {})[model] = json.loads(file.read_text())
+
+    def each_model(self, work):
+        """One model's failure does not keep the others from running."""
+        bad = []
+        for m in self.found["models"]:
+            try:
+                work(m)
+            except Failed as why:
+                bad.append(str(why))
+        if bad:
+            raise Failed("; ".join(bad))
+
+    def traces(self, name):
+        return sorted(glob.glob(f"{self.work}/{name}-*/*-cuda*.kft"))
+
+    # ---- steps ----
+
+    def doctor(self):
+        self.step["results"] = self.json_of("doctor", "--json", "--cache", self.cache, ok=(0, 1))
+
+    def plain(self):
+        self.each_model(lambda m: self.decode("plain", m, extra=["--check", "--share"]))
+
+    def record(self):
+        self.each_model(lambda m: self.decode("record", m, self.a.kfit, "run", "--trace", self.work / f"record-{m}", "--", extra=["--check"]))
+
+    def seen(self):
+        where = self.traces("record")
+        if not where:
+            raise Failed("no trace of a GPU was written")
+        self.step["results"] = dict(ls=self.json_of("trace", "ls", "--json", *where),
+                                    keys={k["key"]: k["calls"] for t in where for k in self.json_of("trace", "export", t)["keys"]})
+
+    def tune(self):
+        words = ["tune", "--wait", "--cache", self.cache, "--seed", 1, "--seconds", min(self.a.tune_seconds, max(10, self.left() - 60)),
+                 "--evaluations", self.a.evaluations, *([f"--generic={self.a.generic}"] if self.a.generic else []), *self.traces("record")]
+        try:
+            self.kfit(*words, limit=self.a.tune_seconds + 90)
+        finally:  # also what was found before a limit came
+            self.step["results"] = [{n: r[n] for n in ("key", "kind", "ratio", "ns_candidate", "ns_incumbent")} for r in
+                                    self.json_of("cache", "ls", "--staged", "--json", "--cache", self.cache)]
+
+    def approve(self):
+        self.kfit("approve", "--all", "--note", "story", "--cache", self.cache)
+
+    def dispatch(self):
+        def one(m):
+            traces = self.work / f"dispatch-{m}"
+            self.decode("dispatch", m, self.a.kfit, "run", "--cache", self.cache, "--trace", traces, "--", extra=["--check", "--share"])
+            ls = self.json_of("trace", "ls", "--json", traces)
+            self.step["results"][m]["hits"] = sum(t["hits"] for t in ls)
+            self.step["results"][m]["calls"] = sum(t["calls"] for t in ls)
+
+        self.each_model(one)
+        without = [m for m, r in self.step["results"].items() if not r.get("hits")]
+        if without:
+            raise Failed(f"no call was replaced: {', '.join(without)}")
+
+    def off(self):
+        m = self.found["models"][0]
+        nobody = self.work / "nobody"  # no live process is meant
+        nobody.mkdir(exist_ok=True)
+        self.kfit("off", "--cache", self.cache, "--reason", "story", nobody)
+        try:
+            self.decode("off", m, self.a.kfit, "run", "--cache", self.cache, "--trace", self.work / f"off-{m}", "--",
+                        extra=["--rounds", "2", "--launches", "5"])
+            hits = sum(t["hits"] for t in self.json_of("trace", "ls", "--json", self.work / f"off-{m}"))
+            if hits:
+                raise Failed(f"{hits} calls were replaced while off")
+        finally:
+            self.kfit("on", "--cache", self.cache, nobody)
+
+    def ab(self):
+        def one(m):
+            metrics = [w for b in self.a.batches.split(",") for w in ("--metric", METRIC % b)]
+            file = self.work / f"ab-{m}.json"
+            self.kfit("ab", "--cache", self.cache, "--phases", self.a.phase_seconds, "--pairs", self.a.pairs, "--lower", *metrics, "--out", file, "--",
+                      self.a.python, DEMO / "torch_decode.py", "--model", m, "--layers", self.a.layers, "--batches", self.a.batches, "--rounds", 5,
+                      "--launches", self.a.launches, "--forever", limit=200)
+            self.step.setdefault("results", {})[m] = json.loads(file.read_text())
+
+        self.each_model(one)
+
+    def shim(self):
+        key = next((r["key"] for r in self.json_of("cache", "ls", "--json", "--cache", self.cache) 
+                    if r["kind"] == "winner" and not any(p in r["key"] for p in ("/epi=", "/batch="))), None)
+        words = []
+        if key:  # "gemm/.../m=4,n=2048,k=2048/nt/..."
+            shape = {k: v for k, v in (f.split("=") for f in key.split("/")[3].split(","))}
+            words = ["--cache", self.cache, "--shape", ",".join(shape[d] for d in "mnk")]
+        file = self.work / "shim.json"
+        self.run(sys.executable, ROOT / "tests/gpu/bench_shim.py", self.a.build / "tests/gpu/bench_shim",
+                 self.a.build / "integrations/preload/libkfit_preload.so", "--pairs", 7, "--json", file, *words,
+                 *(["--cublas", self.a.cublas] if self.a.cublas else []), limit=200)
+        self.step["results"] = json.loads(file.read_text())
+
+    def ranks(self):
+        gpus = self.run(self.a.python, "-c", "import torch; print(torch.cuda.device_count())")
+        if int(gpus.split()[-1]) < 2:
+            raise Failed("two GPUs are needed")
+        file = self.work / "ranks.json"
+        self.kfit("run", "--cache", self.cache, "--trace", self.work / "ranks", "--", self.a.python, DEMO / "torch_ranks.py", "--kfit", self.a.kfit,
+                  "--json", file, "--between", f"{self.a.kfit} approve --all --note between --cache {self.cache} || {self.a.kfit} rollback --cache {self.cache}",
+                  limit=150)
+        self.step["results"] = json.loads(file.read_text())
+
+    def report(self):
+        where = [t for m in self.found["models"] for t in glob.glob(f"{self.work}/dispatch-{m}/*-cuda*.kft")] or self.traces("record")
+        self.kfit("report", "--cache", self.cache, f"--json={self.out / 'report.json'}", "--html", self.out / "report.html", *where)
+        keys = json.loads((self.out / "report.json").read_text())["keys"]
+        self.step["results"] = dict(keys=len(keys), promoted=sum(k["verdict"] == "promoted" for k in keys))
+        for k in keys[:3]:
+            self.kfit("explain", k["key"], "--cache", self.cache, ok=(0, 1))
+
+    steps = [doctor, plain, record, seen, tune, approve, dispatch, off, ab, shim, ranks, report]
+
+    def tell(self):
+        wanted = self.a.steps.split(",") if self.a.steps else [s.__name__ for s in self.steps]
+        for s in self.steps:
+            if s.__name__ not in wanted:
+                continue
+            self.step = dict(step=s.__name__)
+            self.found["steps"].append(self.step)
+            start = time.monotonic()
+            try:
+                s(self)
+                self.step["ok"] = True
+            except Failed as why:
+                self.step.update(ok=False, why=str(why))
+            except Exception:  # a surprise in one step is no reason to lose the others
+                self.step.update(ok=False, why=traceback.format_exc()[-1500:])
+            self.step["seconds"] = round(time.monotonic() - start, 1)
+            print(f"{'ok    ' if self.step['ok'] else 'FAILED'} {s.__name__:9} {self.step['seconds']:6.1f} s  {self.step.get('why', '')[-400:]}",
+                  flush=True)
+            self.save()
+        self.summary()
+        return 0 if all(s["ok"] for s in self.found["steps"]) else 1
+
+    def summary(self):
+        """Steps' times side by side, and what ab says of them."""
+        got = {s["step"]: s.get("results", {}) for s in self.found["steps"]}
+        rows = []
+        for m in self.found["models"]:
+            by = {name: {b["batch"]: b for b in got.get(name, {}).get(m, {}).get("batches", [])} for name in ("plain", "record", "dispatch")}
+            ab = got.get("ab", {}).get(m, {}).get("metrics", [])
+            for i, b in enumerate(map(int, self.a.batches.split(","))):
+                us = {n: by[n].get(b, {}).get("us") for n in by}
+                rows.append(dict(model=m, batch=b, **us, gemm_share=by["plain"].get(b, {}).get("gemm_share"),
+                                 error=by["plain"].get(b, {}).get("rms_error"), error_dispatched=by["dispatch"].get(b, {}).get("rms_error"),
+                                 ab=[round(ab[i][k], 4) for k in ("ratio", "lo", "hi")] if i < len(ab) else None))
+        self.found["summary"] = rows
+        self.found["seconds"] = round(time.monotonic() - self.begun, 1)
+        for r in rows:
+            print(" ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in r.items()), flush=True)
+        self.save()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("out")
+    p.add_argument("--build", type=pathlib.Path, default=ROOT / "build-gpu")
+    p.add_argument("--python", default="python3", help="with PyTorch and transformers")
+    p.add_argument("--budget", type=float, default=560, help="seconds for everything")
+    p.add_argument("--tune-seconds", type=float, default=180)
+    p.add_argument("--evaluations", type=int, default=6, help="per key")
+    p.add_argument("--models", default="llama-3.1-8b-tp4,qwen3.5-122b-attn-tp4")
+    p.add_argument("--layers", type=int, default=4)
+    p.add_argument("--batches", default="1,4,8,16")
+    p.add_argument("--rounds", type=int, default=10)
+    p.add_argument("--launches", type=int, default=30)
+    p.add_argument("--phase-seconds", type=float, default=2)
+    p.add_argument("--pairs", type=int, default=8)
+    p.add_argument("--generic", help="libcublas for tune; default: the one in the trace")
+    p.add_argument("--cublas", help="libcublas for bench_shim; default: what the loader finds")
+    p.add_argument("--work", help="default: a new temporary directory")
+    p.add_argument("--steps", help="only these, of: " + ", ".join(s.__name__ for s in Story.steps))
+    a = p.parse_args()
+    a.build = a.build.resolve()
+    a.kfit = a.build / "integrations/cli/kfit"
+    if not a.kfit.exists():
+        p.error(f"{a.kfit} is not there; name a build folder with --build")
+    unknown = set(a.steps.split(",") if a.steps else []) - {s.__name__ for s in Story.steps}
+    if unknown:
+        p.error(f"no such step: {', '.join(sorted(unknown))}")
+    sys.exit(Story(a).tell())
+
+
+if __name__ == "__main__":
+    main()
