@@ -643,7 +643,8 @@ static void staging_survives_sigkill(void)
                     &staged, NULL);
             _exit(0);
         }
-        const struct timespec pause = {0, (long)(kfit_test_random() % 8000000)};
+        /* longer and longer: beside others a child may not even begin in a few milliseconds */
+        const struct timespec pause = {0, (long)(kfit_test_random() % (8000000 + round * 4000000))};
         nanosleep(&pause, NULL);
         CHECK(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
         if (access(kfit_test_path("a/store/data.mdb"), F_OK) && !last)
