@@ -211,6 +211,8 @@ enum kfit_status kfit_recorder_create(struct kfit_recorder **out, const struct k
     h->pid_namespace = ns;
     memcpy(h->boot_id, boot, sizeof h->boot_id);
     kfit_copy_printable(h->label, sizeof h->label, params->label);
+    if (params->suffix)
+        kfit_copy_printable(h->device, sizeof h->device, params->suffix + (params->suffix[0] == '-'));
     program_name(h->program, sizeof h->program);
     /* last, so that a reader sees a whole header or none */
     uint64_t magic;

@@ -166,6 +166,7 @@ struct kfit_trace_graph *kfit_recorder_graph(struct kfit_recorder *r, uint32_t d
     clock_gettime(CLOCK_REALTIME, &now);
     g = &r->graphs[index];
     __atomic_store_n(&g->state, KFIT_GRAPH_CLAIMED, __ATOMIC_RELAXED);
+    g->number = index;
     g->device = device;
     g->ours = ours;
     g->made_unix_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;

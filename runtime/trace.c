@@ -28,10 +28,11 @@ bool kfit_trace_read_at(int fd, void *buf, size_t bytes, off_t at)
 /* What a damaged or hostile header could make others trip over, put right. */
 static void tame(struct kfit_trace_header *h)
 {
-    char *const texts[] = {h->boot_id,  h->label,    h->program, h->state_text,
-                           h->env.hard, h->env.soft, h->cache,   h->job};
-    const size_t sizes[] = {sizeof h->boot_id,  sizeof h->label,    sizeof h->program, sizeof h->state_text,
-                            sizeof h->env.hard, sizeof h->env.soft, sizeof h->cache,   sizeof h->job};
+    char *const texts[] = {h->boot_id,  h->label, h->program, h->state_text, h->env.hard,
+                           h->env.soft, h->cache, h->job,     h->device};
+    const size_t sizes[] = {sizeof h->boot_id,    sizeof h->label,    sizeof h->program,
+                            sizeof h->state_text, sizeof h->env.hard, sizeof h->env.soft,
+                            sizeof h->cache,      sizeof h->job,      sizeof h->device};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         texts[i][sizes[i] - 1] = '\0';
     if (h->generic_count > KFIT_TRACE_GENERICS)
@@ -268,6 +269,7 @@ static void merge_header(struct kfit_trace_header *into, const struct kfit_trace
     merge_text(into->state_text, sizeof into->state_text, h->state_text);
     merge_text(into->cache, sizeof into->cache, h->cache);
     merge_text(into->job, sizeof into->job, h->job);
+    merge_text(into->device, sizeof into->device, h->device);
     for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++)
         kfit_add_sat(&into->unkeyed[i], h->unkeyed[i]);
     into->slots_busy += h->slots_busy;
@@ -435,6 +437,12 @@ out:
 }
 
 /* ---- of live processes ---- */
+
+bool kfit_trace_same_process(const struct kfit_trace_header *a, const struct kfit_trace_header *b)
+{
+    return a->pid > 0 && a->pid == b->pid && a->start_ticks == b->start_ticks &&
+           a->pid_namespace == b->pid_namespace && !strcmp(a->boot_id, b->boot_id);
+}
 
 static bool alive(const struct kfit_trace_header *h)
 {

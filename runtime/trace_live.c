@@ -108,11 +108,14 @@ enum kfit_status kfit_trace_read_live(struct kfit_trace *t, int fd, uint32_t *wh
         s = read_part(fd, l->kernels_at, l->kernel_count, sizeof *raw, &raw, path, err);
     if (s != KFIT_OK)
         return s;
-    for (uint32_t i = 0; i < l->graph_count; i++)
-        if (graph_is_well_formed(&t->graphs[i], l->item_count))
-            t->graphs[t->graph_count++] = t->graphs[i];
+    for (uint32_t i = 0; i < l->graph_count; i++) {
+        struct kfit_trace_graph *g = &t->graphs[i];
+        g->number = i;
+        if (graph_is_well_formed(g, l->item_count))
+            t->graphs[t->graph_count++] = *g;
         else
-            t->live_skipped += t->graphs[i].state != KFIT_GRAPH_EMPTY;
+            t->live_skipped += g->state != KFIT_GRAPH_EMPTY;
+    }
     if (!finder_init(&f, l->kernel_count))
         goto no_memory;
     for (uint32_t i = 0; i < l->kernel_count; i++) {

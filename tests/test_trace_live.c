@@ -79,6 +79,7 @@ static void replays_are_calls(void)
 {
     struct kfit_recorder *r = recorder(kfit_test_dir());
     CHECK_MSG(strstr(kfit_recorder_path(r), "-cuda3.kft"), "%s", kfit_recorder_path(r));
+    CHECK_STR(kfit_recorder_header(r)->device, "cuda3");
     struct stat st;
     CHECK(!stat(kfit_recorder_path(r), &st) && st.st_blocks * 512 >= st.st_size); /* in full */
     const struct kfit_trace_item items[] = {
@@ -229,6 +230,15 @@ static void a_host_trace_has_none_of_it(void)
     struct kfit_trace *t = read_trace(kfit_recorder_path(r));
     CHECK_INT(kfit_trace_kernel_count(t) + kfit_trace_graph_count(t), 0);
     CHECK_INT(kfit_trace_header(t)->live.kernels_at, 0);
+    CHECK_STR(kfit_trace_header(t)->device, "");
+    struct kfit_recorder *gpu = recorder(kfit_test_dir());
+    struct kfit_trace *of_gpu = read_trace(kfit_recorder_path(gpu));
+    struct kfit_trace_header other = *kfit_trace_header(t);
+    CHECK(kfit_trace_same_process(kfit_trace_header(t), kfit_trace_header(of_gpu)));
+    other.start_ticks++; /* the pid of one that ended */
+    CHECK(!kfit_trace_same_process(&other, kfit_trace_header(of_gpu)));
+    kfit_trace_destroy(of_gpu);
+    kfit_recorder_destroy(gpu);
     kfit_trace_destroy(t);
     kfit_recorder_destroy(r);
 }
@@ -351,6 +361,7 @@ static void golden_bytes(void)
     CHECK_INT(l->graphs_used, 3);
     CHECK_INT(l->items_used, 5);
     CHECK_STR(kfit_trace_header(t)->job, "job/29500");
+    CHECK_STR(kfit_trace_header(t)->device, "cuda0");
     CHECK_INT(kfit_trace_count(t), 3);
     check_golden(t);
     CHECK_INT(kfit_trace_live_skipped(t), 0);
@@ -362,6 +373,7 @@ static void golden_bytes(void)
     CHECK_INT(g->launches, 100);
     CHECK_INT(g->made_unix_ns, INT64_C(1700000012000000000));
     CHECK_INT(g->count, 2);
+    CHECK_INT(g->number, 2);
     CHECK_STR(kfit_trace_kernel_at(t, i[0].what & KFIT_ITEM_INDEX)->name, "gemm_kernel");
     CHECK_INT(i[0].decision, KFIT_LAUNCHED_IN_OP);
     CHECK_INT(i[0].times, 3);

@@ -58,7 +58,7 @@ if sys.argv[1:] in (["loaded"], ["cuda"]):
 if cuda:
     kernels_end = slots_end + KERNELS * KERNEL
     header += struct.pack("<3Q8I", slots_end, kernels_end, kernels_end + GRAPHS * GRAPH, KERNELS, GRAPHS, ITEMS,
-                          len(CENSUS), len(CAPTURED), len(POOL), 0, 0)
+                          len(CENSUS), len(CAPTURED), len(POOL), 0, 0) + text("cuda0", 16)
 table = [bytes(SLOT)] * SLOTS
 for m, digest in KEYS.items():
     count = [0] * REASONS
@@ -77,7 +77,7 @@ if cuda:
         else:
             live += bytes(KERNEL)
     for i, (*words, launches) in enumerate(CAPTURED):
-        live += struct.pack("<6IQq3Q", *words, launches, (1700000010 + i) * 10**9, 0, 0, 0)
+        live += struct.pack("<6IQq2I2Q", *words, launches, (1700000010 + i) * 10**9, i, 0, 0, 0)
     live += bytes(GRAPH) * (GRAPHS - len(CAPTURED)) + b"".join(struct.pack("<IHH", *item) for item in POOL)
     live += bytes(ITEM) * (ITEMS - len(POOL))
 sys.stdout.buffer.write(header.ljust(HEADER, b"\0") + b"".join(table) + live)

@@ -101,7 +101,8 @@ struct kfit_trace_graph {  /* 64 bytes */
     uint32_t device;       /* ordinal, as the process sees devices */
     uint64_t launches;
     int64_t made_unix_ns;
-    uint64_t zero[3];
+    uint32_t number, zero; /* its place, from 0: what people call it */
+    uint64_t zero2[2];
 };
 
 /* One call or launch, or several alike in a row. */
@@ -172,7 +173,8 @@ struct kfit_trace_header { /* 4096 bytes */
     char cache[256]; /* directory the generation came from, as the process was told; "" if too long to fit */
     char job[96];    /* what the launcher says all ranks have in common; "": not known */
     struct kfit_trace_live live;
-    uint8_t reserved[640];
+    char device[16]; /* "cuda0": the GPU whose calls these are; "": those of the host */
+    uint8_t reserved[624];
 };
 
 #define KFIT_TRACE_FILES_MAX 1024u /* a directory with more entries takes no new trace */
@@ -235,6 +237,9 @@ enum kfit_status kfit_trace_merge(const struct kfit_trace *const *in, size_t n, 
 /* Writes t as a new file, atomically (temporary file beside it, then rename): slots and kernels, without graphs. */
 enum kfit_status kfit_trace_write(const struct kfit_trace *t, const char *path, struct kfit_error *err);
 
+/* Whether one process wrote both: its host trace and those of its GPUs, or before and after an exec. */
+bool kfit_trace_same_process(const struct kfit_trace_header *a, const struct kfit_trace_header *b);
+
 /* Whether the process that wrote t still runs (same boot, pid and start time). A process of another pid
  * namespace cannot be asked for: it counts as running until its trace has an end. */
 bool kfit_trace_alive(const struct kfit_trace *t);
@@ -262,7 +267,7 @@ struct kfit_recorder_params {
     const char *label;   /* may be NULL */
     uint32_t slot_count; /* power of two; 0: default */
     enum kfit_mode mode;
-    const char *suffix; /* of the file's name, "-cuda0": a process has a trace per device. NULL: none */
+    const char *suffix; /* of the file's name, "-cuda0": a process has a trace per device. NULL: the host's */
     bool live;          /* with room for kernels and graphs */
 };
 
