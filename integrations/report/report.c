@@ -48,8 +48,8 @@ struct last_judgement {
 };
 
 /* A screening stops before gate 2; what went further was judged whole. */
-static int if_judged_whole(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
-                           const char *problem)
+static int if_judged_whole(void *ctx, const void *key, size_t key_bytes, const void *value,
+                           size_t value_bytes, const char *problem)
 {
     struct last_judgement *l = ctx;
     (void)key, (void)key_bytes;
@@ -71,7 +71,8 @@ static void add_judgement(struct kfit_report_key *k, struct kfit_store *store)
     struct kfit_receipt *r = calloc(2, sizeof *r);
     struct last_judgement last = {r, r + 1};
     size_t n = kfit_store_key(prefix, k->env_hard, &k->key, NULL);
-    if (r && store && kfit_store_each(store, KFIT_TABLE_EVALS, prefix, n, if_judged_whole, &last, NULL) == KFIT_OK &&
+    if (r && store &&
+        kfit_store_each(store, KFIT_TABLE_EVALS, prefix, n, if_judged_whole, &last, NULL) == KFIT_OK &&
         last.best->made_unix_s) {
         const struct kfit_timing *t = &last.best->timings[0];
         k->judged = k->measured = true;
@@ -143,7 +144,11 @@ static enum kfit_status add_trace(struct rows *rows, const struct kfit_trace *t,
 {
     struct kfit_report *r = rows->r;
     const struct kfit_trace_header *h = kfit_trace_header(t);
+    const struct kfit_trace_launches l = kfit_trace_launches(t);
     uint64_t env = kfit_text_hash(h->env.hard);
+    r->launches.ours += l.ours;
+    r->launches.in_op += l.in_op;
+    r->launches.other += l.other;
     for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++) {
         r->unkeyed += h->unkeyed[i];
         r->miss[i] += h->unkeyed[i];
@@ -259,7 +264,10 @@ enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfi
         if (k->calls)
             r.share_replaced += k->share * (double)k->count[KFIT_REASON_NONE] / (double)k->calls;
     }
-    if (r.calls + r.unkeyed)
+    const double known = (double)r.launches.ours + (double)r.launches.in_op;
+    if (known + (double)r.launches.other > 0)
+        r.share_known_ops = known / (known + (double)r.launches.other);
+    else if (r.calls + r.unkeyed)
         r.share_known_ops = (double)r.calls / (double)(r.calls + r.unkeyed);
     if (extra->ab)
         r.ab = *extra->ab;

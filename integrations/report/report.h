@@ -33,11 +33,11 @@ struct kfit_report_ab {
     char command[256], mode[8]; /* words joined by spaces; "runs" or "phases" */
     char metric[128];           /* regular expression of the number that was compared; "": the time */
     unsigned pairs;
-    uint64_t generation;   /* 0: not said */
-    double ratio, lo, hi;  /* time without / time with dispatch (or the metric's), 95 % interval */
-    double off_s, on_s;    /* the times; 0: not said */
-    double predicted;      /* the ratio that the per-shape gains predicted; 0: none */
-    double spread;         /* relative, of the runs without dispatch; < 0: not said */
+    uint64_t generation;  /* 0: not said */
+    double ratio, lo, hi; /* time without / time with dispatch (or the metric's), 95 % interval */
+    double off_s, on_s;   /* the times; 0: not said */
+    double predicted;     /* the ratio that the per-shape gains predicted; 0: none */
+    double spread;        /* relative, of the runs without dispatch; < 0: not said */
 };
 
 /* Reads the file of `kfit ab --out`. KFIT_E_FORMAT, KFIT_E_VERSION: what is wrong is in err, *out undefined. */
@@ -58,9 +58,9 @@ struct kfit_report_input {
     const struct kfit_report_want *wanted;
     size_t wanted_count;
     const struct kfit_records *published,
-        *staged;              /* may be NULL; the published result of a key comes first */
-    struct kfit_store *store; /* for codes from receipts; may be NULL */
-    uint64_t generation;      /* number of the published records, 0: none */
+        *staged;                           /* may be NULL; the published result of a key comes first */
+    struct kfit_store *store;              /* for codes from receipts; may be NULL */
+    uint64_t generation;                   /* number of the published records, 0: none */
     const struct kfit_report_extra *extra; /* may be NULL */
 };
 
@@ -72,10 +72,10 @@ struct kfit_report_changes {
 
 /* What the program gains: time saved / its time without kfit. The formulas are in README.md. */
 struct kfit_report_gain {
-    bool known;     /* false: no promoted winner, nothing measured */
-    bool measured;  /* by kfit ab, end to end; else estimated from the shapes' own ratios */
-    bool at_most;   /* of the recorded time in known ops only: what else the program does is not known */
-    bool realised;  /* by the calls that ran winners; else what replacing every replaceable call would bring */
+    bool known;    /* false: no promoted winner, nothing measured */
+    bool measured; /* by kfit ab, end to end; else estimated from the shapes' own ratios */
+    bool at_most;  /* of the recorded time in known ops only: what else the program does is not known */
+    bool realised; /* by the calls that ran winners; else what replacing every replaceable call would bring */
     double gain, lo, hi;
 };
 
@@ -97,12 +97,13 @@ struct kfit_report {
     struct kfit_report_key *keys; /* by share, largest first */
     size_t count;
     uint64_t generation, calls, unkeyed;
-    uint64_t miss[KFIT_TRACE_REASONS]; /* calls by reason, unkeyed ones included */
-    double share_known_ops;            /* of the calls: those that became a key */
-    double share_replaceable;          /* of the time: keys with a promoted winner */
-    double share_replaced;             /* of the time: calls that ran one */
-    double gain, gain_lo, gain_hi;     /* of the time: what is saved if every replaceable call is replaced */
-    double wall_s;                     /* as given */
+    uint64_t miss[KFIT_TRACE_REASONS];   /* calls by reason, unkeyed ones included */
+    struct kfit_trace_launches launches; /* on GPUs, by whom; all zero where no trace is of one */
+    double share_known_ops;              /* of the launches on GPUs; where there are none, of the calls */
+    double share_replaceable;            /* of the time: keys with a promoted winner */
+    double share_replaced;               /* of the time: calls that ran one */
+    double gain, gain_lo, gain_hi; /* of the time: what is saved if every replaceable call is replaced */
+    double wall_s;                 /* as given */
     struct kfit_report_gain program;
     struct kfit_report_changes changes;
     struct kfit_report_ab ab; /* ab.pairs is 0 if there was none */
@@ -148,6 +149,9 @@ struct kfit_report_page {
 enum kfit_status kfit_report_html(const struct kfit_report_page *p, FILE *to, struct kfit_error *err);
 
 /* ---- words and figures ---- */
+
+/* What share_known_ops is a share of: "them", the calls, or "all launches on GPUs". */
+const char *kfit_report_counted(const struct kfit_report *r);
 
 /* "45.2 us"; "-" if not positive. Returns buf. */
 const char *kfit_report_ns(double ns, char buf[24]);

@@ -273,8 +273,9 @@ static void add_facts(cJSON *values, const struct kfit_report_page *p)
                    kfit_page_count(r->count, a), kfit_page_count(r->promoted, b), kfit_page_count(r->kept, c),
                    kfit_page_count(r->untuned, d));
     if (r->calls + r->unkeyed)
-        kfit_page_text(values, "traffic", "%s calls, %.0f %% of them in known ops",
-                       kfit_page_count(r->calls + r->unkeyed, a), 100 * r->share_known_ops);
+        kfit_page_text(values, "traffic", "%s calls, %.0f %% of %s in known ops",
+                       kfit_page_count(r->calls + r->unkeyed, a), 100 * r->share_known_ops,
+                       kfit_report_counted(r));
     kfit_page_text(values, "made", "%s", kfit_page_when(p->made_unix_s, a));
     kfit_page_text(values, "version", "%s", p->version ? p->version : "");
 }

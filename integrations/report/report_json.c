@@ -109,6 +109,12 @@ cJSON *kfit_report_json(const struct kfit_report *r)
     cJSON_AddNumberToObject(coverage, "kept", (double)r->kept);
     cJSON_AddNumberToObject(coverage, "untuned", (double)r->untuned);
     number(coverage, "share_known_ops", r->share_known_ops, true);
+    if (r->launches.ours || r->launches.in_op || r->launches.other) {
+        cJSON *launches = cJSON_AddObjectToObject(coverage, "launches");
+        cJSON_AddNumberToObject(launches, "by_kfit", (double)r->launches.ours);
+        cJSON_AddNumberToObject(launches, "in_known_ops", (double)r->launches.in_op);
+        cJSON_AddNumberToObject(launches, "other", (double)r->launches.other);
+    }
     number(coverage, "share_replaceable", r->share_replaceable, true);
     number(coverage, "share_replaced", r->share_replaced, true);
     number(coverage, "gain", r->gain, true);

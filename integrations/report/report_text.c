@@ -72,7 +72,8 @@ static void tables(const struct kfit_report *r, FILE *to)
         fprintf(to, "  %-14s %s\n", k->code[0] ? k->code : "-", kfit_report_code_words(k->code));
         for (size_t j = i; j < r->count; j++) {
             char key[KFIT_KEY_TEXT_MAX];
-            if (kfit_report_kept_for(&r->keys[j], k->code) && kfit_key_format(&r->keys[j].key, key, sizeof key))
+            if (kfit_report_kept_for(&r->keys[j], k->code) &&
+                kfit_key_format(&r->keys[j].key, key, sizeof key))
                 fprintf(to, "      %s\n", key);
         }
     }
@@ -112,10 +113,9 @@ void kfit_report_text(const struct kfit_report *r, FILE *to)
     if (r->calls) {
         if (r->generation)
             fprintf(to, "generation %llu; ", (unsigned long long)r->generation);
-        fprintf(to,
-                "%zu keys: %zu promoted, %zu kept, %zu untuned; %llu calls, %.0f %% of them in known ops\n",
+        fprintf(to, "%zu keys: %zu promoted, %zu kept, %zu untuned; %llu calls, %.0f %% of %s in known ops\n",
                 r->count, r->promoted, r->kept, r->untuned, (unsigned long long)(r->calls + r->unkeyed),
-                100 * r->share_known_ops);
+                100 * r->share_known_ops, kfit_report_counted(r));
     }
     const struct kfit_report_changes *c = &r->changes;
     if (c->previous)

@@ -48,6 +48,11 @@ static const char *const words[KFIT_CODE_COUNT] = {
     [KFIT_CODE_MODEL_FURTHER] = "the candidate is further from the exact result than the original",
 };
 
+const char *kfit_report_counted(const struct kfit_report *r)
+{
+    return r->launches.ours || r->launches.in_op || r->launches.other ? "all launches on GPUs" : "them";
+}
+
 const char *kfit_report_code_words(const char *code)
 {
     enum kfit_code c = kfit_code_parse(code);
