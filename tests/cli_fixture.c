@@ -5,7 +5,9 @@
  *   cli_fixture kill ...                              the same, then SIGKILL to itself
  *   cli_fixture hold DIR LABEL ...                    the same, prints the path; then for each line read the
  *                                                     control word; "+I CALLS HITS" first adds to key I,
- *                                                     "g N" first goes to generation N
+ *                                                     "g N" first goes to generation N; of a GPU's trace "c I D"
+ *                                                     captures a graph of key I twice, decided D, and a kernel
+ *                                                     norm, "r G N" launches graph G N times, "x G" destroys it
  *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
  *                                                     $FIXTURE_BLAS: what it beat; $FIXTURE_ORIGIN; $FIXTURE_IMAGE: its
  *                                                     code in hex (else it returns at once)
@@ -16,7 +18,9 @@
  *                                                     may ("records" otherwise), then SIGKILL
  *
  * $FIXTURE sets what a dispatcher would: "generation,state,winners,stale,negatives,banned,unusable", state as
- * the number of a reason. $FIXTURE_FOLLOWS: the cache whose new generations it
+ * the number of a reason. $FIXTURE_GPU=0 makes it the trace of that GPU, in which kernels gemm (in known ops) and
+ * norm were launched 300 and 100 times; $FIXTURE_GRAPHS: lines as above, separated by ";".
+ * $FIXTURE_HOST: the process has a trace of the host as well, with 5 calls of the first key. $FIXTURE_FOLLOWS: the cache whose new generations it
  * follows.
  */
 #include <signal.h>
@@ -87,11 +91,40 @@ static void tell(struct kfit_trace_header *h)
     h->loaded = (struct kfit_trace_loaded){h->start_unix_ns, w, stale, n, b, u, 1};
 }
 
+/* What a GPU's trace has beside slots. */
+static struct {
+    struct kfit_recorder *recorder;
+    struct kfit_trace_graph *graph[NOTED];
+    unsigned graphs;
+} gpu;
+
+static void launch_kernels(void)
+{
+    kfit_recorder_kernel(gpu.recorder, "gemm", 0xabc)->launches[KFIT_LAUNCHED_IN_OP] = 300;
+    kfit_recorder_kernel(gpu.recorder, "norm", 0)->launches[KFIT_LAUNCHED_OTHER] = 100;
+}
+
+static void capture(const struct kfit_trace_slot *s, unsigned decision)
+{
+    const struct kfit_trace_header *h = kfit_recorder_header(gpu.recorder);
+    const struct kfit_trace_item call = {kfit_item_slot(h, s), (uint16_t)decision, 1},
+                                 norm = {kfit_item_kernel(h, kfit_recorder_kernel(gpu.recorder, "norm", 0)),
+                                         KFIT_LAUNCHED_OTHER, 1};
+    const struct kfit_trace_item items[] = {call, call, norm};
+    gpu.graph[gpu.graphs++ % NOTED] = kfit_recorder_graph(gpu.recorder, 0, items, 3);
+}
+
 static void follow(const char *line, struct kfit_trace_header *h, struct kfit_trace_slot **noted,
                    unsigned count)
 {
-    unsigned i;
+    unsigned i, n;
     unsigned long long calls, hits, g;
+    if (sscanf(line, "c %u %u", &i, &n) == 2 && i < count)
+        capture(noted[i], n);
+    else if (sscanf(line, "r %u %u", &i, &n) == 2 && i < gpu.graphs)
+        gpu.graph[i]->launches += n;
+    else if (sscanf(line, "x %u", &i) == 1 && i < gpu.graphs)
+        gpu.graph[i]->state = KFIT_GRAPH_GONE;
     if (sscanf(line, "+%u %llu %llu", &i, &calls, &hits) == 3 && i < count) {
         noted[i]->count[KFIT_REASON_NONE] += hits;
         noted[i]->count[KFIT_REASON_NO_RECORD] += calls - hits;
@@ -99,6 +132,19 @@ static void follow(const char *line, struct kfit_trace_header *h, struct kfit_tr
         h->generation = g;
         memset(h->generation_digest, (int)g, sizeof h->generation_digest);
     }
+}
+
+/* Left as it is when the process ends. */
+static bool host_trace(const struct kfit_recorder_params *p, const char *key_text)
+{
+    struct kfit_error err = {0};
+    struct kfit_recorder *r;
+    struct kfit_trace_slot *slot[NOTED];
+    unsigned count = 0;
+    if (kfit_recorder_create(&r, p, &err) != KFIT_OK)
+        return fail("recorder", &err), false;
+    kfit_env_host(&kfit_recorder_header(r)->env, 1, "Fixture 1", NULL);
+    return add_keys(r, 0, key_text, "5", "0", slot, &count);
 }
 
 static int trace(const char *how, int argc, char **argv)
@@ -114,6 +160,11 @@ static int trace(const char *how, int argc, char **argv)
     for (int i = 2; i + 2 < argc; i += 3)
         if (argv[i][0] == '@')
             p.slot_count = SLOTS;
+    if (getenv("FIXTURE_HOST") && !host_trace(&p, argv[2]))
+        return 1;
+    const bool on_gpu = getenv("FIXTURE_GPU");
+    p.live = on_gpu;
+    p.suffix = on_gpu ? "-cuda0" : NULL;
     if (kfit_recorder_create(&r, &p, &err) != KFIT_OK)
         return fail("recorder", &err);
     struct kfit_trace_header *h = kfit_recorder_header(r);
@@ -122,7 +173,13 @@ static int trace(const char *how, int argc, char **argv)
                              .config = "Fixture 1",
                              .threads = 1,
                              .int_bits = 32};
-    kfit_env_host(&h->env, 1, "Fixture 1", NULL);
+    if (on_gpu)
+        kfit_env_cuda(&h->env, "sm_90", "Fixture GPU", 132, "13.0", "Fixture 1", NULL);
+    else
+        kfit_env_host(&h->env, 1, "Fixture 1", NULL);
+    gpu.recorder = r;
+    if (on_gpu)
+        launch_kernels();
     uint32_t library = kfit_recorder_generic(r, &g);
     const char *digest = getenv("FIXTURE_GENERATION"); /* as if it ran that one */
     for (unsigned i = 0; digest && i < sizeof h->generation_digest; i++)
@@ -133,6 +190,9 @@ static int trace(const char *how, int argc, char **argv)
     for (int i = 2; i + 2 < argc; i += 3)
         if (!add_keys(r, library, argv[i], argv[i + 1], argv[i + 2], noted, &count))
             return 1;
+    char *lines = getenv("FIXTURE_GRAPHS");
+    for (char *line = lines ? strtok(lines, ";") : NULL; line; line = strtok(NULL, ";"))
+        follow(line, h, noted, count);
     printf("%s\n", kfit_recorder_path(r));
     fflush(stdout);
     if (!strcmp(how, "kill"))

@@ -41,8 +41,8 @@ class Status(Held):
         self.tell(one, "g 4")
         (mixed,) = self.status()["mixed_generations"]
         self.assertEqual(mixed["job"], "node7/29500")
-        self.assertEqual(mixed["ranks"], [{"rank": 0, "pid": zero.pid, "generation": 3},
-                                          {"rank": 1, "pid": one.pid, "generation": 4}])
+        self.assertEqual(mixed["ranks"], [{"rank": 0, "pid": zero.pid, "device": "host", "generation": 3},
+                                          {"rank": 1, "pid": one.pid, "device": "host", "generation": 4}])
         out, _ = self.kfit("status", self.traces)
         self.assertIn(f"MIXED GENERATIONS in job node7/29500: rank 0 (pid {zero.pid}) has generation 3, "
                       f"rank 1 (pid {one.pid}) has generation 4; restart", out)

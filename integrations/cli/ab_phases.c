@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ab.h"
+#include "graphs.h"
 
 #define TICK_S      0.1  /* how often new processes of the program are looked for */
 #define SAY_AFTER_S 10.0 /* of waiting for the first call */
@@ -60,7 +61,7 @@ static void look(struct phases *p)
             p->item[i].set = kfit_trace_set_control(p->item[i].path, p->now, NULL) == KFIT_OK;
 }
 
-/* Calls of all processes so far, and when. False: somebody else has switched. */
+/* Calls of all processes so far, and when. False, and said: somebody else has switched, or nobody can. */
 static bool count_calls(const struct phases *p, double *calls, double *at_s)
 {
     char off[PATH_MAX];
@@ -71,10 +72,15 @@ static bool count_calls(const struct phases *p, double *calls, double *at_s)
         struct kfit_trace *t;
         if (kfit_trace_read(p->item[i].path, &t, NULL) != KFIT_OK)
             continue;
-        bool ours =
-            !p->item[i].set || !kfit_trace_alive(t) || kfit_trace_header(t)->control == (uint32_t)p->now;
+        const struct cli_trace one = {p->item[i].path, t, kfit_trace_alive(t)};
+        bool ours = !p->item[i].set || !one.alive || kfit_trace_header(t)->control == (uint32_t)p->now;
+        const bool captured = !p->ab->aa && cli_graphs_say(&one, CLI_GRAPHS_OURS, NULL, NULL);
         cli_trace_totals(t, count);
         kfit_trace_destroy(t);
+        if (captured)
+            return !cli_fail(
+                "graphs replay kernels of kfit's in both phases, nothing can switch those; measure "
+                "runs, without --phases");
         for (unsigned r = 0; r < KFIT_TRACE_REASONS; r++)
             *calls += (double)count[r];
         if (!ours)

@@ -5,6 +5,7 @@
 
 #include "ab.h"
 #include "outcome.h"
+#include "processes.h"
 
 enum { AB_VERSION = 1 };
 
@@ -77,18 +78,22 @@ static void predict(const struct ab *ab, struct cli_traces *ts, struct finding *
 {
     struct cli_outcome o;
     struct kfit_report r;
-    size_t processes = 0;
+    struct cli_traces ran = {0}; /* borrowed */
     if (ab->aa)
         return;
     if (!cli_traces_merge(ts) || !cli_outcome_open(&o, ab->cache, ab->generation, CLI_WANT_GENERATION)) {
         f->why_not = "the generation cannot be read any more";
         return;
     }
+    ran.item = cli_alloc(NULL, ts->count * sizeof *ran.item);
     for (size_t i = 0; i < ts->count; i++) {
         uint64_t count[KFIT_TRACE_REASONS];
         cli_trace_totals(ts->item[i].t, count);
-        processes += count[KFIT_REASON_NONE] > 0;
+        if (count[KFIT_REASON_NONE])
+            ran.item[ran.count++] = ts->item[i];
     }
+    const size_t processes = cli_process_count(&ran);
+    free(ran.item);
     if (cli_outcome_report(&o, ts, NULL, &r)) {
         for (size_t i = 0; i < r.count; i++) {
             const struct kfit_report_key *k = &r.keys[i];

@@ -6,6 +6,7 @@
 
 #include "cache.h"
 #include "changes.h"
+#include "graphs.h"
 
 enum { GENERATIONS_MAX = 4096 };
 
@@ -149,13 +150,15 @@ static bool published(const struct cli_outcome *o, const union kfit_key *key)
 /* What a ban does not do by itself. */
 static void say_still_published(const struct cli_outcome *o, const struct cli_keys *keys)
 {
-    for (size_t i = 0; i < keys->count; i++)
+    for (size_t i = 0; i < keys->count; i++) {
         if (published(o, &keys->item[i]))
             cli_say(
                 "generation %llu still holds a kernel for %s, until the next `kfit approve`: with that KEY "
                 "alone it "
                 "only takes banned keys out; `kfit off` stops running processes now, KFIT_BAN=KEY new ones",
                 (unsigned long long)kfit_generation_manifest(o->generation)->number, cli_key(&keys->item[i]));
+        cli_graphs_say_all(&keys->item[i]);
+    }
 }
 
 static enum kfit_status ban_all(struct kfit_store *store, const struct cli_keys *keys, const char *why,

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "explain.h"
+#include "graphs.h"
 #include "held.h"
 #include "kfit/process.h"
 #include "signing.h"
@@ -151,6 +152,7 @@ int cli_explain(int argc, char **argv)
         explain(d, &key, list);
         rc |= !held(d, policy.state, list);
         kfit_dispatcher_destroy(d);
+        cli_graphs_say_all(&key);
     }
     for (size_t g = 0; g < ts.groups; g++) {
         const struct kfit_trace *t = ts.group[g];

@@ -7,7 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "graphs.h"
 #include "held.h"
+#include "processes.h"
 
 enum { PIDS_MAX = 4096 };
 
@@ -41,21 +43,39 @@ static int remove_off(const char *dir)
     return !unlink(path) || errno == ENOENT ? CLI_OK : cli_fail("%s: %s", cli_str(path), strerror(errno));
 }
 
-static void row(cJSON *list, int pid, const char *program, const char *problem)
+/* Takes graphs. */
+static void row(cJSON *list, int pid, const char *program, const char *device, cJSON *graphs,
+                const char *problem)
 {
     if (list) {
         cJSON *o = cJSON_CreateObject();
         cJSON_AddNumberToObject(o, "pid", pid);
         cJSON_AddStringToObject(o, "program", program);
+        cJSON_AddStringToObject(o, "device", device);
+        cJSON_AddItemToObject(o, "graphs", graphs);
         cJSON_AddBoolToObject(o, "reached", !problem);
         if (problem)
             cJSON_AddStringToObject(o, "problem", problem);
         cJSON_AddItemToArray(list, o);
     } else if (!problem) {
-        printf("%d %s\n", pid, program);
+        printf("%d %s on %s\n", pid, program, device);
     }
     if (problem)
         cli_fail("process %d %s was not reached: %s; restart it", pid, program, problem);
+}
+
+/* What the graphs of one that was reached go on with, as its trace says now. Numbers of those that hold kernels of
+ * kfit's into list. */
+static size_t say_graphs(const struct cli_trace *t, bool off, cJSON *list)
+{
+    struct cli_trace now = *t;
+    if (!kfit_trace_header(t->t)->live.graph_count || kfit_trace_read(t->path, &now.t, NULL) != KFIT_OK)
+        return 0;
+    size_t n = off ? cli_graphs_say(&now, CLI_GRAPHS_OURS, NULL, list) : 0;
+    if (!off)
+        cli_graphs_say(&now, CLI_GRAPHS_OFF, NULL, NULL);
+    kfit_trace_destroy(now.t);
+    return n;
 }
 
 /* Both commands: the file, then every live process. */
@@ -84,7 +104,9 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
     if (!cli_traces_read(&ts, &where))
         rc = CLI_FAILED;
     cJSON *list = json ? cJSON_CreateArray() : NULL;
-    size_t reached = 0;
+    size_t held = 0;
+    struct cli_traces reached = {0}; /* borrowed */
+    reached.item = cli_alloc(NULL, ts.count * sizeof *reached.item);
     for (size_t i = 0; i < ts.count; i++) {
         const struct kfit_trace_header *h = kfit_trace_header(ts.item[i].t);
         struct kfit_error err = {0};
@@ -96,30 +118,39 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
         if (s == KFIT_E_NOTFOUND) /* ended since it was listed */
             continue;
         const char *why = err.text[0] ? SAFE(err.text) : kfit_status_str(s);
-        row(list, h->pid, SAFE(h->program), s == KFIT_OK ? NULL : why);
-        reached += s == KFIT_OK;
+        cJSON *graphs = json ? cJSON_CreateArray() : NULL;
+        if (s == KFIT_OK) {
+            reached.item[reached.count++] = ts.item[i];
+            held += say_graphs(&ts.item[i], off, graphs);
+        }
+        row(list, h->pid, SAFE(h->program), cli_device(h), graphs, s == KFIT_OK ? NULL : why);
         rc |= s != KFIT_OK;
     }
     int pids[PIDS_MAX];
     size_t lost = where.count ? 0 : cli_unreachable(pids, PIDS_MAX);
     for (size_t i = 0; i < lost; i++) {
-        row(list, pids[i], "", "it has kfit kernels loaded and no trace file");
+        row(list, pids[i], "", "", json ? cJSON_CreateArray() : NULL,
+            "it has kfit kernels loaded and no trace file");
         rc |= off;
     }
     if (json)
         cli_json_print(list);
-    cli_say("%s for new processes, and in %zu running%s", off ? "off" : "on", reached,
+    rc |= held != 0;
+    cli_say("%s for new processes, and in %zu running%s", off ? "off" : "on", cli_process_count(&reached),
             rc ? "; not everywhere" : "");
+    free(reached.item);
     cli_traces_free(&ts);
     return rc;
 }
 
 int cli_off(int argc, char **argv)
 {
-    return set(argc, argv, KFIT_CONTROL_OFF,
-               "Stops replacing calls: in running processes within one call, and in every process that "
-               "starts with this "
-               "cache. Lists the processes reached; exit status 1 names those that could not be.");
+    return set(
+        argc, argv, KFIT_CONTROL_OFF,
+        "Stops replacing calls: in running processes within one call, and in every process that "
+        "starts with this "
+        "cache. Lists the processes reached; exit status 1 names those that could not be, and the captured "
+        "graphs that still replay kernels of kfit's.");
 }
 
 int cli_on(int argc, char **argv)
@@ -128,5 +159,5 @@ int cli_on(int argc, char **argv)
         argc, argv, KFIT_CONTROL_RUN,
         "Undoes `kfit off`, and clears what this host holds back because programs ended uncleanly "
         "with it. Processes that only record for either reason have to be restarted, unless they follow "
-        "(KFIT_FOLLOW).");
+        "(KFIT_FOLLOW). Graphs that were captured while it was off are named: they go on with the original.");
 }

@@ -114,25 +114,40 @@ static bool open_previous(struct reporting *r, const char *which)
     return !which;
 }
 
-/* Seconds from the first call of each process to its end, added up; 0 if that is not known of one that called. */
+static bool called(const struct cli_trace *t)
+{
+    uint64_t count[KFIT_TRACE_REASONS], calls = 0;
+    cli_trace_totals(t->t, count);
+    for (unsigned r = 0; r < KFIT_TRACE_REASONS; r++)
+        calls |= count[r];
+    return calls;
+}
+
+/* Seconds from the first call of a process to its end; 0 if that is not known. */
+static double span_s(const struct cli_trace *t)
+{
+    const struct kfit_trace_header *h = kfit_trace_header(t->t);
+    const double end = h->end_unix_ns ? (double)h->end_unix_ns / 1e9 : t->alive ? (double)time(NULL) : 0;
+    const double s = end - (double)h->start_unix_ns / 1e9;
+    return h->pid <= 0 || h->start_unix_ns <= 0 || !(s > 0) ? 0 : s; /* merged, or killed */
+}
+
+/* Added up over the processes, each as long as the longest of its traces; 0 if it is not known of one that called. */
 static double wall_s(const struct cli_traces *ts)
 {
     double sum = 0;
     for (size_t i = 0; i < ts->count; i++) {
-        const struct kfit_trace_header *h = kfit_trace_header(ts->item[i].t);
-        uint64_t count[KFIT_TRACE_REASONS], calls = 0;
-        cli_trace_totals(ts->item[i].t, count);
-        for (unsigned r = 0; r < KFIT_TRACE_REASONS; r++)
-            calls += count[r];
-        if (!calls)
+        const double s = called(&ts->item[i]) ? span_s(&ts->item[i]) : -1;
+        bool longest = true;
+        if (s < 0)
             continue;
-        double end = h->end_unix_ns      ? (double)h->end_unix_ns / 1e9
-                     : ts->item[i].alive ? (double)time(NULL)
-                                         : 0;
-        double s = end - (double)h->start_unix_ns / 1e9;
-        if (h->pid <= 0 || h->start_unix_ns <= 0 || !(s > 0)) /* merged, or killed */
+        if (s == 0)
             return 0;
-        sum += s;
+        for (size_t j = 0; j < ts->count; j++)
+            if (i != j && called(&ts->item[j]) &&
+                kfit_trace_same_process(kfit_trace_header(ts->item[i].t), kfit_trace_header(ts->item[j].t)))
+                longest &= s > span_s(&ts->item[j]) || (s == span_s(&ts->item[j]) && i < j);
+        sum += longest ? s : 0;
     }
     return sum;
 }

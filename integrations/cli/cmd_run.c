@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "processes.h"
 #include "signing.h"
 
 static const char *const modes[] = {"record", "dispatch", "both", NULL};
@@ -72,7 +73,7 @@ fail:
 }
 
 struct moved {
-    size_t files, keys, left;
+    size_t processes, keys, left;
     uint64_t calls, hits;
 };
 
@@ -94,12 +95,12 @@ static void collect(const char *work, const char *dest, struct moved *m)
     struct kfit_error err = {0};
     cli_list_add(&where, work);
     cli_traces_read(&ts, &where);
+    m->processes = cli_process_count(&ts);
     int from = open(work, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
         to = open(dest, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (size_t i = 0; i < ts.count; i++) {
         const struct cli_trace *t = &ts.item[i];
         count_in(m, t->t);
-        m->files++;
         if (!strcmp(work, dest))
             continue;
         errno = 0;
@@ -215,12 +216,12 @@ int cli_run(int argc, char **argv)
     int rc = wait_forwarding(pid, &set);
     struct moved m = {0};
     collect(work, dest, &m);
-    if (!quiet && !m.files)
+    if (!quiet && !m.processes)
         cli_say("no call was seen: the program did not use a BLAS function that kfit knows, or was "
                 "statically linked");
     else if (!quiet)
-        cli_say("%zu process%s, %zu keys, %llu calls (%llu by kfit kernels); traces in %s", m.files,
-                m.files == 1 ? "" : "es", m.keys, (unsigned long long)m.calls, (unsigned long long)m.hits,
+        cli_say("%zu process%s, %zu keys, %llu calls (%llu by kfit kernels); traces in %s", m.processes,
+                m.processes == 1 ? "" : "es", m.keys, (unsigned long long)m.calls, (unsigned long long)m.hits,
                 cli_str(dest));
     return rc;
 }

@@ -3,8 +3,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "graphs.h"
 #include "held.h"
 #include "processes.h"
+#include "trace_live.h"
 
 /* "12 winners, 2 stale, ..." of what is not 0; "" if nothing was loaded or is known of it. */
 static const char *loaded_text(const struct kfit_trace_loaded *l, char buf[256])
@@ -32,8 +34,9 @@ static void print(const struct cli_trace *t, const uint64_t count[KFIT_TRACE_REA
     uint64_t calls = 0;
     for (unsigned i = 0; i < KFIT_TRACE_REASONS; i++)
         calls += count[i];
-    printf("%s %d %s%s%s%s\n", t->alive ? "live " : "ended", h->pid, SAFE(h->program),
-           h->label[0] ? " (" : "", SAFE(h->label), h->label[0] ? ")" : "");
+    printf("%s %d %s%s%s%s%s%s\n", t->alive ? "live " : "ended", h->pid, SAFE(h->program),
+           h->label[0] ? " (" : "", SAFE(h->label), h->label[0] ? ")" : "", h->device[0] ? " on " : "",
+           SAFE(h->device));
     printf("      mode %s%s", cli_mode_name(h->mode),
            kfit_control_is_off(h->control) ? ", switched off" : "");
     if (h->generation && !h->state_text[0])
@@ -54,6 +57,17 @@ static void print(const struct cli_trace *t, const uint64_t count[KFIT_TRACE_REA
         if (count[i])
             printf(", %llu %s", (unsigned long long)count[i], kfit_reason_name(i));
     putchar('\n');
+    const struct kfit_trace_launches l = kfit_trace_launches(t->t);
+    const struct cli_graph_sums g = cli_graphs_sum(t);
+    if (cli_known_ops(&l) >= 0)
+        printf(
+            "      %.1f %% of the launches are known ops; %llu graphs captured, %llu live, %llu with kernels "
+            "of kfit's\n",
+            100 * cli_known_ops(&l), (unsigned long long)g.made, (unsigned long long)g.live,
+            (unsigned long long)g.ours);
+    if (g.ours && !cli_dispatching(h, &(unsigned){0}))
+        printf("      GRAPHS GO ON with kernels of kfit's: `kfit trace graphs` lists them; restart or "
+               "re-capture\n");
 }
 
 static cJSON *describe(const struct cli_trace *t, const uint64_t count[KFIT_TRACE_REASONS])
@@ -97,6 +111,11 @@ static cJSON *describe(const struct cli_trace *t, const uint64_t count[KFIT_TRAC
     misses[KFIT_REASON_NONE] = 0;
     cJSON_AddNumberToObject(o, "calls", (double)calls);
     cJSON_AddItemToObject(o, "misses", cli_json_reasons(misses));
+    const struct kfit_trace_launches l = kfit_trace_launches(t->t);
+    const struct cli_graph_sums g = cli_graphs_sum(t);
+    cJSON_AddStringToObject(o, "device", cli_device(h));
+    cJSON_AddItemToObject(o, "launches", cli_launches_json(&l));
+    cJSON_AddItemToObject(o, "graphs", cli_graphs_json(&g));
     cJSON_AddStringToObject(o, "trace", cli_str(t->path));
     return o;
 }
@@ -127,10 +146,12 @@ static void mixed_jobs(const struct cli_traces *ts, cJSON *list)
                 cJSON *r = cJSON_CreateObject();
                 cJSON_AddNumberToObject(r, "rank", h->rank);
                 cJSON_AddNumberToObject(r, "pid", h->pid);
+                cJSON_AddStringToObject(r, "device", cli_device(h));
                 cJSON_AddNumberToObject(r, "generation", (double)h->generation);
                 cJSON_AddItemToArray(ranks, r);
             } else {
-                printf("%s rank %d (pid %d) has ", i ? "," : "", h->rank, h->pid);
+                printf("%s rank %d (pid %d%s%s) has ", i ? "," : "", h->rank, h->pid,
+                       h->device[0] ? ", " : "", SAFE(h->device));
                 printf(h->generation ? "generation %llu" : "none", (unsigned long long)h->generation);
             }
         }

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "graphs.h"
 #include "rates.h"
 #include "screen.h"
 
@@ -61,18 +62,36 @@ static const char *percent(struct cli_rate r, char buf[24])
     return buf;
 }
 
+/* A process has a trace for the host and one per GPU: it dispatches if one of them does. */
+static void count_processes(const struct cli_rates *r, size_t *live, size_t *dispatching)
+{
+    *live = *dispatching = 0;
+    for (size_t i = 0; i < r->processes; i++) {
+        const struct kfit_trace_header *h = kfit_trace_header(r->process[i].t);
+        unsigned why;
+        bool new = true, runs = cli_dispatching(h, &why);
+        for (size_t j = 0; j < i; j++) {
+            const struct kfit_trace_header *other = kfit_trace_header(r->process[j].t);
+            if (kfit_trace_same_process(h, other)) {
+                new = false;
+                runs &= !cli_dispatching(other, &why);
+            }
+        }
+        *live += new;
+        *dispatching += runs;
+    }
+}
+
 static void summary(struct frame *f, const struct cli_rates *r)
 {
     char calls[24], hits[24], share[24], text[LINE_BYTES], over[40] = "since each started";
-    size_t dispatching = 0, used = 0;
-    unsigned why;
-    for (size_t i = 0; i < r->processes; i++)
-        dispatching += cli_dispatching(kfit_trace_header(r->process[i].t), &why);
+    size_t live, dispatching, used = 0;
+    count_processes(r, &live, &dispatching);
     if (r->seconds > 0)
         snprintf(over, sizeof over, "over %.1f s", r->seconds);
     line(f, BOLD, "kfit top  %s  %s", cli_when(time(NULL)), over);
-    line(f, PLAIN, "%zu live: %zu dispatching, %zu not   calls/s %s   hits/s %s (%s)", r->processes,
-         dispatching, r->processes - dispatching, number(r->rate.calls, calls), number(r->rate.hits, hits),
+    line(f, PLAIN, "%zu live: %zu dispatching, %zu not   calls/s %s   hits/s %s (%s)", live, dispatching,
+         live - dispatching, number(r->rate.calls, calls), number(r->rate.hits, hits),
          percent(r->rate, share));
     text[0] = '\0';
     for (unsigned i = 1; i < KFIT_REASON_COUNT; i++)
@@ -95,6 +114,20 @@ static void mixed(struct frame *f, const struct cli_traces *ts)
     cli_jobs_free(&jobs);
 }
 
+/* Off, and yet not: what was captured goes on. */
+static void captured(struct frame *f, const struct cli_traces *ts)
+{
+    for (size_t i = 0; i < ts->count; i++) {
+        const struct kfit_trace_header *h = kfit_trace_header(ts->item[i].t);
+        const struct cli_graph_sums g = cli_graphs_sum(&ts->item[i]);
+        unsigned why;
+        if (g.ours && !cli_dispatching(h, &why))
+            line(f, ALARM,
+                 "GRAPHS GO ON in process %d on %s: %llu replay kernels of kfit's; restart or re-capture",
+                 h->pid, cli_device(h), (unsigned long long)g.ours);
+    }
+}
+
 static void processes(struct frame *f, const struct cli_rates *r, unsigned rows)
 {
     line(f, HEAD, "%8s %4s %5s %-12s %10s %10s %5s %6s  %s", "PID", "RANK", "GEN", "STATE", "CALLS/S",
@@ -110,10 +143,10 @@ static void processes(struct frame *f, const struct cli_rates *r, unsigned rows)
             snprintf(rank, sizeof rank, "%d", h->rank);
         if (h->generation)
             snprintf(generation, sizeof generation, "%llu", (unsigned long long)h->generation);
-        line(f, PLAIN, "%8d %4s %5s %-12s %10s %10s %5s %6zu  %s%s%s", h->pid, rank, generation,
+        line(f, PLAIN, "%8d %4s %5s %-12s %10s %10s %5s %6zu  %s%s%s%s%s", h->pid, rank, generation,
              dispatching ? "dispatching" : kfit_reason_name(why), number(p->rate.calls, calls),
-             number(p->rate.hits, hits), percent(p->rate, share), kfit_trace_count(p->t), SAFE(h->label),
-             h->label[0] ? ", " : "", SAFE(h->program));
+             number(p->rate.hits, hits), percent(p->rate, share), kfit_trace_count(p->t), SAFE(h->device),
+             h->device[0] ? ": " : "", SAFE(h->label), h->label[0] ? ", " : "", SAFE(h->program));
     }
     if (n < r->processes)
         line(f, PLAIN, "%8s and %zu more", "", r->processes - n);
@@ -135,6 +168,7 @@ static void draw(struct frame *f, const struct cli_rates *r, const struct cli_tr
 {
     summary(f, r);
     mixed(f, ts);
+    captured(f, ts);
     if (!r->processes) {
         line(f, PLAIN, "no live process records here; they show up when they run under `kfit run`");
         return;
@@ -166,6 +200,7 @@ static int print_json(const struct cli_rates *r)
         unsigned why;
         cJSON *o = rate_json(cJSON_CreateObject(), r->process[i].rate);
         cJSON_AddNumberToObject(o, "pid", h->pid);
+        cJSON_AddStringToObject(o, "device", cli_device(h));
         cJSON_AddBoolToObject(o, "dispatching", cli_dispatching(h, &why));
         cJSON_AddStringToObject(o, "reason", kfit_reason_name(why));
         cJSON_AddNumberToObject(o, "generation", (double)h->generation);

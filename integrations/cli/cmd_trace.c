@@ -1,8 +1,10 @@
-/* kfit trace ls, merge, export. */
+/* kfit trace ls, merge, export; kernels and graphs are in cmd_trace_live.c. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "graphs.h"
+#include "processes.h"
+#include "trace_live.h"
 
 static const char where_doc[] = "TRACE is a file or a directory; with none, the usual places are searched.";
 
@@ -31,7 +33,38 @@ static cJSON *describe(const struct cli_trace *t)
     cJSON_AddNumberToObject(o, "calls", (double)calls_of(count));
     cJSON_AddNumberToObject(o, "hits", (double)count[KFIT_REASON_NONE]);
     cJSON_AddStringToObject(o, "environment", SAFE(h->env.hard));
+    cJSON_AddStringToObject(o, "device", cli_device(h));
+    const struct kfit_trace_launches l = kfit_trace_launches(t->t);
+    const struct cli_graph_sums g = cli_graphs_sum(t);
+    cJSON_AddItemToObject(o, "launches", cli_launches_json(&l));
+    if (cli_known_ops(&l) >= 0)
+        cJSON_AddNumberToObject(o, "share_known_ops", cli_known_ops(&l));
+    else
+        cJSON_AddNullToObject(o, "share_known_ops");
+    cJSON_AddNumberToObject(o, "kernels", (double)kfit_trace_kernel_count(t->t));
+    cJSON_AddItemToObject(o, "graphs", cli_graphs_json(&g));
+    cJSON_AddNumberToObject(o, "live_skipped", (double)kfit_trace_live_skipped(t->t));
     return o;
+}
+
+/* A GPU's trace: what of it kfit knows, and what was captured. */
+static void print_live(const struct cli_trace *t)
+{
+    const struct kfit_trace_launches l = kfit_trace_launches(t->t);
+    const struct cli_graph_sums g = cli_graphs_sum(t);
+    if (cli_known_ops(&l) >= 0)
+        printf(
+            "    launches: %.1f %% known ops (%llu by kfit, %llu in library calls), %.1f %% others (%llu, of "
+            "%zu kernels seen)\n",
+            100 * cli_known_ops(&l), (unsigned long long)l.ours, (unsigned long long)l.in_op,
+            100 - 100 * cli_known_ops(&l), (unsigned long long)l.other, kfit_trace_kernel_count(t->t));
+    if (g.made)
+        printf("    graphs: %llu captured, %llu live, %llu of them with kernels of kfit's; %llu replays\n",
+               (unsigned long long)g.made, (unsigned long long)g.live, (unsigned long long)g.ours,
+               (unsigned long long)g.replays);
+    if (g.no_room || g.calls_lost)
+        printf("    no room for %llu graphs and %llu calls in graphs: their replays are not counted\n",
+               (unsigned long long)g.no_room, (unsigned long long)g.calls_lost);
 }
 
 static int ls(int argc, char **argv)
@@ -46,8 +79,8 @@ static int ls(int argc, char **argv)
     int rc = cli_traces_read(&ts, &where) ? CLI_OK : CLI_FAILED;
     cJSON *list = json ? cJSON_CreateArray() : NULL;
     if (!json)
-        printf("%-9s %-6s %6s %12s %12s  %-19s  %s\n", "PID", "STATE", "KEYS", "CALLS", "BY KFIT", "STARTED",
-               "PROGRAM");
+        printf("%-9s %-6s %-6s %6s %12s %12s  %-19s  %s\n", "PID", "STATE", "DEVICE", "KEYS", "CALLS",
+               "BY KFIT", "STARTED", "PROGRAM");
     for (size_t i = 0; i < ts.count; i++) {
         const struct kfit_trace_header *h = kfit_trace_header(ts.item[i].t);
         uint64_t count[KFIT_TRACE_REASONS];
@@ -56,14 +89,15 @@ static int ls(int argc, char **argv)
             cJSON_AddItemToArray(list, describe(&ts.item[i]));
             continue;
         }
-        printf("%-9d %-6s %6zu %12llu %12llu  %-19s  %s%s%s%s\n    %s\n", h->pid,
+        printf("%-9d %-6s %-6s %6zu %12llu %12llu  %-19s  %s%s%s%s\n    %s\n", h->pid,
                ts.item[i].alive ? "live"
                : h->pid         ? "ended"
                                 : "merged",
-               kfit_trace_count(ts.item[i].t), (unsigned long long)calls_of(count),
+               cli_device(h), kfit_trace_count(ts.item[i].t), (unsigned long long)calls_of(count),
                (unsigned long long)count[KFIT_REASON_NONE], cli_when(h->start_unix_ns / 1000000000),
                SAFE(h->program), h->label[0] ? " (" : "", SAFE(h->label), h->label[0] ? ")" : "",
                cli_str(ts.item[i].path));
+        print_live(&ts.item[i]);
     }
     if (json)
         cli_json_print(list);
@@ -178,12 +212,21 @@ static int export(int argc, char **argv)
         cJSON_AddNumberToObject(k, "last_seen_unix", slot->last_seen_s);
         cJSON_AddItemToArray(keys, k);
     }
+    const struct kfit_trace_kernel **sorted = cli_kernels_sorted(t);
+    const struct kfit_trace_launches l = kfit_trace_launches(t);
+    cJSON_AddItemToObject(o, "launches", cli_launches_json(&l));
+    cJSON *kernels = cJSON_AddArrayToObject(o, "kernels");
+    for (size_t i = 0; i < kfit_trace_kernel_count(t); i++)
+        cJSON_AddItemToArray(kernels, cli_kernel_json(sorted[i]));
+    free(sorted);
     kfit_trace_destroy(t);
     return cli_json_print(o);
 }
 
 const struct cli_command cli_trace_commands[] = {
     {"ls", ls, NULL, "list traces"},
+    {"kernels", cli_trace_kernels, NULL, "list the kernels that ran on GPUs"},
+    {"graphs", cli_trace_graphs, NULL, "list what was captured in graphs"},
     {"merge", merge, NULL, "add up several into one file"},
     {"export", export, NULL, "print as JSON"},
     {0},

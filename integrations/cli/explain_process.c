@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "explain.h"
+#include "graphs.h"
 #include "kfit/process.h"
 #include "processes.h"
 
@@ -54,12 +55,12 @@ static struct kfit_dispatcher *dispatcher_of(const struct kfit_trace_header *h)
     return d;
 }
 
-static const struct kfit_trace *find(const struct cli_traces *ts, uint64_t pid)
+static bool has(const struct kfit_trace *t, const union kfit_key *key)
 {
-    for (size_t i = 0; i < ts->count; i++)
-        if (ts->item[i].alive && (uint64_t)kfit_trace_header(ts->item[i].t)->pid == pid)
-            return ts->item[i].t;
-    return NULL;
+    for (size_t i = 0; i < kfit_trace_count(t); i++)
+        if (kfit_key_equal(&kfit_trace_at(t, i)->key, key))
+            return true;
+    return false;
 }
 
 static void counted(const struct kfit_trace *t, const union kfit_key *key, uint64_t count[KFIT_TRACE_REASONS])
@@ -71,9 +72,10 @@ static void counted(const struct kfit_trace *t, const union kfit_key *key, uint6
                 count[r] += kfit_trace_at(t, i)->count[r];
 }
 
-static void explain(const struct kfit_trace *t, struct kfit_dispatcher *d, const union kfit_key *key,
+static void explain(const struct cli_trace *ct, struct kfit_dispatcher *d, const union kfit_key *key,
                     cJSON *list)
 {
+    const struct kfit_trace *t = ct->t;
     const struct kfit_trace_header *h = kfit_trace_header(t);
     uint64_t count[KFIT_TRACE_REASONS], calls = 0;
     char text[CLI_EXPLAIN_BYTES] = "", generation[40] = "no generation";
@@ -87,6 +89,7 @@ static void explain(const struct kfit_trace *t, struct kfit_dispatcher *d, const
     if (list) {
         cJSON *o = cli_explain_json(key, text);
         cJSON_AddNumberToObject(o, "pid", h->pid);
+        cJSON_AddStringToObject(o, "device", cli_device(h));
         cJSON_AddNumberToObject(o, "generation", (double)h->generation);
         cJSON_AddBoolToObject(o, "dispatching", dispatching);
         cJSON_AddStringToObject(o, "state_text", SAFE(h->state_text));
@@ -94,13 +97,15 @@ static void explain(const struct kfit_trace *t, struct kfit_dispatcher *d, const
         cJSON_AddNumberToObject(o, "hits", (double)count[KFIT_REASON_NONE]);
         count[KFIT_REASON_NONE] = 0;
         cJSON_AddItemToObject(o, "misses", cli_json_reasons(count));
+        cJSON *graphs = cJSON_AddArrayToObject(o, "graphs");
+        cli_graphs_list(ct, CLI_GRAPHS_OURS, key, graphs, NULL, 0);
         cJSON_AddItemToArray(list, o);
         return;
     }
     if (h->generation)
         snprintf(generation, sizeof generation, "generation %llu", (unsigned long long)h->generation);
-    printf("%s\n    process %d %s: %s; %s\n", cli_key(key), h->pid, SAFE(h->program), generation,
-           SAFE(h->state_text));
+    printf("%s\n    process %d %s on %s: %s; %s\n", cli_key(key), h->pid, SAFE(h->program), cli_device(h),
+           generation, SAFE(h->state_text));
     if (!dispatching)
         printf("    runs the original: %s\n", kfit_reason_text(why));
     bool first = true;
@@ -113,26 +118,44 @@ static void explain(const struct kfit_trace *t, struct kfit_dispatcher *d, const
         if (count[r])
             printf(", %llu %s", (unsigned long long)count[r], kfit_reason_name(r));
     putchar('\n');
+    char numbers[CLI_GRAPHS_BYTES];
+    const size_t graphs = cli_graphs_list(ct, CLI_GRAPHS_OURS, key, NULL, numbers, sizeof numbers);
+    if (graphs)
+        printf("    graph%s %s replay%s its kernel, whatever is switched: restart or re-capture\n",
+               graphs == 1 ? "" : "s", numbers, graphs == 1 ? "s" : "");
 }
 
 int cli_explain_process(uint64_t pid, const union kfit_key *key, cJSON *list)
 {
     struct cli_traces ts = {.quiet = true};
+    size_t traces = 0, have = 0;
+    int rc = CLI_OK;
     cli_traces_read(&ts, NULL);
-    const struct kfit_trace *t = find(&ts, pid);
-    if (!t) {
-        cli_traces_free(&ts);
-        return cli_fail("--pid: process %llu has no trace that can be read here; `kfit status --live` shows "
-                        "those that have",
-                        (unsigned long long)pid);
+    for (size_t i = 0; i < ts.count; i++) {
+        const struct cli_trace *t = &ts.item[i];
+        if (!t->alive || (uint64_t)kfit_trace_header(t->t)->pid != pid)
+            continue;
+        traces++;
+        have += key && has(t->t, key);
     }
-    struct kfit_dispatcher *d = dispatcher_of(kfit_trace_header(t));
-    if (key)
-        explain(t, d, key, list);
-    for (size_t i = 0; !key && i < kfit_trace_count(t); i++)
-        explain(t, d, &kfit_trace_at(t, i)->key, list);
-    int rc = d || !kfit_trace_header(t)->generation ? CLI_OK : CLI_FAILED;
-    kfit_dispatcher_destroy(d);
+    if (!traces)
+        rc = cli_fail("--pid: process %llu has no trace that can be read here; `kfit status --live` shows "
+                      "those that have",
+                      (unsigned long long)pid);
+    for (size_t i = 0; i < ts.count; i++) {
+        const struct cli_trace *t = &ts.item[i];
+        const struct kfit_trace_header *h = kfit_trace_header(t->t);
+        if (!t->alive || (uint64_t)h->pid != pid || (have && !has(t->t, key)))
+            continue;
+        struct kfit_dispatcher *d = dispatcher_of(h);
+        if (key)
+            explain(t, d, key, list);
+        for (size_t k = 0; !key && k < kfit_trace_count(t->t); k++)
+            explain(t, d, &kfit_trace_at(t->t, k)->key, list);
+        if (!d && h->generation)
+            rc = CLI_FAILED;
+        kfit_dispatcher_destroy(d);
+    }
     cli_traces_free(&ts);
     return rc;
 }

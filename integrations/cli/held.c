@@ -1,6 +1,9 @@
 /* What this host remembers of crashes, and asking live processes to follow. */
+#include "graphs.h"
 #include "held.h"
+#include "processes.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -73,16 +76,21 @@ static bool may_follow(const struct kfit_trace_header *h, const struct stat *cac
 void cli_follow(const char *cache)
 {
     struct stat st;
-    struct cli_traces ts = {0};
-    size_t follow = 0;
+    struct cli_traces ts = {0}, told = {0}; /* told: borrowed */
     if (stat(cache, &st))
         return; /* removed since */
     cli_traces_read(&ts, NULL);
+    told.item = cli_alloc(NULL, ts.count * sizeof *told.item);
     for (size_t i = 0; i < ts.count; i++) {
         const struct kfit_trace_header *h = kfit_trace_header(ts.item[i].t);
-        follow += ts.item[i].alive && may_follow(h, &st) &&
-                  kfit_trace_set_control(ts.item[i].path, KFIT_CONTROL_RELOAD, NULL) == KFIT_OK;
+        if (!ts.item[i].alive || !may_follow(h, &st) ||
+            kfit_trace_set_control(ts.item[i].path, KFIT_CONTROL_RELOAD, NULL) != KFIT_OK)
+            continue;
+        told.item[told.count++] = ts.item[i];
+        cli_graphs_say(&ts.item[i], CLI_GRAPHS_OURS, NULL, NULL);
     }
+    const size_t follow = cli_process_count(&told);
+    free(told.item);
     if (follow)
         cli_say("%zu running process%s follow%s new generations: taken over with the next call", follow,
                 follow == 1 ? "" : "es", follow == 1 ? "s" : "");

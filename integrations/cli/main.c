@@ -6,7 +6,7 @@
 
 static const struct cli_command commands[] = {
     {"run", cli_run, NULL, "run a program and record its calls, or replace them from a cache"},
-    {"trace", NULL, cli_trace_commands, "what was recorded: ls, merge, export"},
+    {"trace", NULL, cli_trace_commands, "what was recorded: ls, kernels, graphs, merge, export"},
     {"tune", cli_tune, NULL, "search kernels for the recorded keys; can be stopped and resumed"},
     {"eval", cli_eval, NULL, "judge one kernel for one key"},
     {"review", cli_review, NULL, "what was found and is not published yet"},

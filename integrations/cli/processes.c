@@ -13,6 +13,32 @@ uint64_t cli_trace_id(const struct kfit_trace_header *h)
     return kfit_text_hash(text);
 }
 
+const char *cli_device(const struct kfit_trace_header *h)
+{
+    return h->device[0] ? SAFE(h->device) : "host";
+}
+
+size_t cli_process_count(const struct cli_traces *ts)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < ts->count; i++) {
+        size_t j = 0;
+        while (j < i &&
+               !kfit_trace_same_process(kfit_trace_header(ts->item[i].t), kfit_trace_header(ts->item[j].t)))
+            j++;
+        n += j == i;
+    }
+    return n;
+}
+
+uint64_t cli_process_id(const struct kfit_trace_header *h)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%.40s/%llu/%d/%llu", h->boot_id, (unsigned long long)h->pid_namespace,
+             h->pid, (unsigned long long)h->start_ticks);
+    return kfit_text_hash(text);
+}
+
 bool cli_dispatching(const struct kfit_trace_header *h, unsigned *why)
 {
     *why = h->state_reason < KFIT_REASON_COUNT ? h->state_reason : (unsigned)KFIT_REASON_LOAD_FAILED;

@@ -8,6 +8,14 @@
  * and people copy them. */
 uint64_t cli_trace_id(const struct kfit_trace_header *h);
 
+/* "cuda0"; "host" of a trace without a GPU. Lives as cli_str's. */
+const char *cli_device(const struct kfit_trace_header *h);
+/* How many processes the traces are of; a merged one is one. */
+size_t cli_process_count(const struct cli_traces *ts);
+
+/* Which process: the same for all its traces. */
+uint64_t cli_process_id(const struct kfit_trace_header *h);
+
 /* Whether calls of keys with a kernel are replaced now; *why is NONE if so, else what a call would be told. */
 bool cli_dispatching(const struct kfit_trace_header *h, unsigned *why);
 const char *cli_mode_name(uint32_t mode); /* never NULL */

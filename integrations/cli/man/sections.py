@@ -43,7 +43,7 @@ FILES = [
                    "servers elsewhere that set KFIT_GENERATION."),
     ("CACHE/off", "Present while kfit is switched off for programs with this cache; says by whom and why."),
     ("CACHE/store/", "The tuner's store: results, receipts, sources. Servers never open it."),
-    ("DIR/*.kft", "Traces, one per process, where KFIT_TRACE or `kfit run --trace` says."),
+    ("DIR/*.kft", "Traces, one per process and, with -cudaN in the name, per GPU of it, where KFIT_TRACE or `kfit run --trace` says."),
     ("$XDG_RUNTIME_DIR/kfit, /dev/shm/kfit-UID", "Traces when nobody said where, and run-* of each `kfit run` that is at work or was "
                                                  "killed."),
     ("STATE/held-*, STATE/run-*", "In KFIT_STATE: generations that a program only records with after crashes; programs that run kernels now."),
@@ -65,6 +65,8 @@ VARIABLES = {
     "off": ["KFIT_TRACE"],
     "on": ["KFIT_TRACE"],
     "trace ls": ["KFIT_TRACE"],
+    "trace kernels": ["KFIT_TRACE"],
+    "trace graphs": ["KFIT_TRACE"],
 }
 
 SEE_ALSO = {
@@ -81,9 +83,12 @@ SEE_ALSO = {
     "cache enable": ["cache disable", "approve"],
     "cache retime": ["retime", "approve"],
     "cache gc": ["cache ls", "rollback"],
-    "off": ["on", "status", "rollback"],
+    "off": ["on", "status", "trace graphs", "rollback"],
     "on": ["off", "status"],
     "status": ["off", "report", "explain"],
+    "trace ls": ["trace kernels", "trace graphs", "status"],
+    "trace kernels": ["trace ls", "report"],
+    "trace graphs": ["trace ls", "off", "explain"],
     "explain": ["status", "report", "cache show"],
     "report": ["status", "explain", "tune"],
     "metrics": ["status", "top", "report"],
@@ -107,6 +112,11 @@ EXAMPLES = {
             ("Replace what generation 3 has kernels for, and record:",
              "kfit run --cache ~/.cache/kfit --generation 3 -- python3 server.py")],
     "trace ls": [("What was recorded in the usual places:", "kfit trace ls")],
+    "trace kernels": [("Whose kernels take most launches, and which of them come from calls that kfit knows:",
+                       "kfit trace kernels --top 10 traces")],
+    "trace graphs": [("What graph 3 replays, in order:", "kfit trace graphs --graph 3 traces"),
+                     ("Graphs that hold kernels of kfit's:",
+                      "kfit trace graphs --json | jq '.[] | .graphs[] | select(.by_kfit > 0) | .graph'")],
     "trace merge": [("One trace of many:", "kfit trace merge --output all.kft traces")],
     "trace export": [("The recorded keys, most called first:",
                       "kfit trace export traces | jq -r '.keys | sort_by(-.calls)[] | \"\\(.calls) \\(.key)\"'")],
