@@ -507,7 +507,7 @@ def tool(case, name):
 
 class Examples(Metrics):
     def all_names(self):
-        self.hold((key(64), 10, 5), fixture="3,0,12,2,5,1,7")
+        self.hold((key(64), 10, 5), fixture="3,0,12,2,5,1,7", FIXTURE_GPU="0")
         return {name for name, _ in self.metrics("--keys", 1, self.traces)}
 
     def test_rules_and_dashboard_name_what_there_is(self):

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "totals.h"
+#include "trace_live.h"
 
 /* As the format asks: backslash, quote and newline. */
 static void value(FILE *to, const char *text)
@@ -136,6 +137,23 @@ static void replaced(FILE *to, const char *name, const deployment *d)
     fprintf(to, "%.6g\n", (double)d->live.hits / (double)d->live.calls);
 }
 
+static void graphs(FILE *to, const char *name, const deployment *d)
+{
+    series(to, name, d, "holds=\"kfit\"");
+    fprintf(to, "%" PRIu64 "\n", d->live.graphs_ours);
+    series(to, name, d, "holds=\"original\"");
+    fprintf(to, "%" PRIu64 "\n", d->live.graphs - d->live.graphs_ours);
+}
+
+static void known(FILE *to, const char *name, const deployment *d)
+{
+    const double share = cli_known_ops(&d->live.launches);
+    if (share < 0)
+        return;
+    series(to, name, d, NULL);
+    fprintf(to, "%.6g\n", share);
+}
+
 static const struct {
     const char *name, *type, *help;
     uint64_t (*one)(const deployment *d); /* or */
@@ -152,6 +170,11 @@ static const struct {
      processes},
     {"kfit_replaced_ratio", "gauge", "Share of the calls of live processes that ran a kfit kernel.", NULL,
      replaced},
+    {"kfit_known_ops_ratio", "gauge",
+     "Share of the launches on GPUs that are kfit's or come from library calls that it knows.", NULL, known},
+    {"kfit_graphs", "gauge",
+     "Captured graphs of live processes; those that hold kernels of kfit's replay them until captured again.",
+     NULL, graphs},
     {"kfit_generation", "gauge", "Oldest and newest generation of live processes; 0: one that has none.",
      NULL, generations},
     {"kfit_kernels_loaded", "gauge", "Kernels a live process has loaded; the most any has.", kernels, NULL},

@@ -27,6 +27,9 @@ static cJSON *trace_json(const struct kfit_metrics *m, const struct kfit_metrics
     cJSON *o = cJSON_CreateObject(), *keys = NULL;
     snprintf(id, sizeof id, "%016" PRIx64, s->id);
     cJSON_AddStringToObject(o, "id", id);
+    snprintf(id, sizeof id, "%016" PRIx64, s->process);
+    cJSON_AddStringToObject(o, "process", id);
+    cJSON_AddBoolToObject(o, "further", s->further);
     cJSON_AddNumberToObject(o, "deployment", s->deployment);
     cJSON_AddBoolToObject(o, "ended", s->ended);
     cJSON_AddNumberToObject(o, "seen_unix", (double)s->at_unix_s);
@@ -138,7 +141,8 @@ static bool get_key(struct kfit_metrics *m, const cJSON *o)
 static bool get_trace(struct kfit_metrics *m, const cJSON *o)
 {
     struct kfit_metrics_seen s = {0};
-    const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "id"));
+    const char *id = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "id")),
+               *process = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "process"));
     const cJSON *deployment = cJSON_GetObjectItemCaseSensitive(o, "deployment"),
                 *at = cJSON_GetObjectItemCaseSensitive(o, "seen_unix"),
                 *keys = cJSON_GetObjectItemCaseSensitive(o, "keys"), *key;
@@ -149,6 +153,8 @@ static bool get_trace(struct kfit_metrics *m, const cJSON *o)
         m->seen_count == KFIT_METRICS_TRACES || !get_counts(o, "count", s.count, KFIT_TRACE_REASONS))
         return false;
     s.id = strtoull(id, &end, 16);
+    s.process = process ? strtoull(process, &end, 16) : 0; /* older files have none */
+    s.further = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "further"));
     s.deployment = (uint32_t)deployment->valuedouble;
     s.at_unix_s = (int64_t)at->valuedouble;
     s.ended = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "ended"));

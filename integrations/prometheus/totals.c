@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graphs.h"
 #include "kfit/hash.h"
 #include "key_sums.h"
 #include "totals.h"
@@ -111,9 +112,13 @@ static struct kfit_metrics_seen *seen_of(struct kfit_metrics *m, uint64_t id,
         return NULL;
     memmove(&m->seen[at + 1], &m->seen[at], (m->seen_count - at) * sizeof *m->seen);
     m->seen_count++;
-    m->seen[at] = (struct kfit_metrics_seen){.id = id, .deployment = deployment_of(m, h)};
-    m->deployment[m->seen[at].deployment].started++;
-    return &m->seen[at];
+    struct kfit_metrics_seen *s = &m->seen[at];
+    *s =
+        (struct kfit_metrics_seen){.id = id, .process = cli_process_id(h), .deployment = deployment_of(m, h)};
+    for (size_t i = 0; i < m->seen_count; i++)
+        s->further |= i != at && m->seen[i].process == s->process;
+    m->deployment[s->deployment].started += !s->further;
+    return s;
 }
 
 /* ---- keys one by one ---- */
@@ -198,12 +203,20 @@ static void max_u32(uint32_t *a, uint32_t b)
     *a = *a > b ? *a : b;
 }
 
-static void scan_live(struct kfit_metrics_live *l, const struct kfit_trace_header *h,
-                      const uint64_t count[KFIT_TRACE_REASONS])
+static void scan_live(struct kfit_metrics_live *l, const struct cli_trace *trace,
+                      const uint64_t count[KFIT_TRACE_REASONS], bool further)
 {
+    const struct kfit_trace_header *h = kfit_trace_header(trace->t);
+    const struct cli_graph_sums graphs = cli_graphs_sum(trace);
+    const struct kfit_trace_launches launches = kfit_trace_launches(trace->t);
     unsigned why;
     cli_dispatching(h, &why);
-    l->processes[why]++;
+    l->processes[why] += !further;
+    l->graphs += graphs.live;
+    l->graphs_ours += graphs.ours;
+    account(&l->launches.ours, &(uint64_t){0}, launches.ours);
+    account(&l->launches.in_op, &(uint64_t){0}, launches.in_op);
+    account(&l->launches.other, &(uint64_t){0}, launches.other);
     for (unsigned r = 0; r < KFIT_TRACE_REASONS; r++)
         account(&l->calls, &(uint64_t){0}, count[r]);
     account(&l->hits, &(uint64_t){0}, count[KFIT_REASON_NONE]);
@@ -221,7 +234,7 @@ static void scan_live(struct kfit_metrics_live *l, const struct kfit_trace_heade
 static void end(struct kfit_metrics *m, struct kfit_metrics_seen *s, bool clean)
 {
     struct kfit_metrics_deployment *d = &m->deployment[s->deployment];
-    if (!s->ended)
+    if (!s->ended && !s->further)
         ++*(clean ? &d->ended_clean : &d->ended_unknown);
     s->ended = true;
 }
@@ -242,7 +255,7 @@ static void scan_one(struct kfit_metrics *m, const struct cli_trace *trace, int6
     s->present = true;
     s->at_unix_s = now;
     if (trace->alive) {
-        scan_live(&d->live, h, count);
+        scan_live(&d->live, trace, count, s->further);
         m->traces_live++;
     } else {
         end(m, s, h->end_unix_ns != 0);

@@ -29,10 +29,12 @@ enum {
 struct kfit_metrics_live {
     uint64_t processes[KFIT_REASON_COUNT]; /* by why calls go to the original; [NONE]: dispatching */
     uint64_t calls, hits;
-    uint64_t oldest, newest;         /* generation; 0: a process holds none */
-    struct kfit_trace_loaded loaded; /* the largest of each */
-    uint64_t keys;                   /* most slots any of them has in use */
-    uint64_t mixed_jobs;             /* whose ranks hold different generations */
+    uint64_t oldest, newest;             /* generation; 0: a process holds none */
+    struct kfit_trace_loaded loaded;     /* the largest of each */
+    uint64_t keys;                       /* most slots any of them has in use */
+    uint64_t mixed_jobs;                 /* whose ranks hold different generations */
+    uint64_t graphs, graphs_ours;        /* captured and not gone; of these, with kernels of kfit's */
+    struct kfit_trace_launches launches; /* on GPUs, by whom */
     bool any;
 };
 
@@ -55,9 +57,11 @@ struct kfit_metrics_key {
 
 /* What a trace said when it was last looked at. */
 struct kfit_metrics_seen {
-    uint64_t id; /* cli_trace_id */
+    uint64_t id;      /* cli_trace_id */
+    uint64_t process; /* which process; 0: not known */
     uint32_t deployment;
     bool ended, present;
+    bool further; /* a process' further trace, another stands for it where processes are counted */
     int64_t at_unix_s;
     uint64_t count[KFIT_TRACE_REASONS];
     struct kfit_metrics_counts *keys; /* by index of kfit_metrics.key; NULL: none yet */
