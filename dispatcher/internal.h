@@ -52,6 +52,7 @@ struct kfit_table_info {
     uint8_t digest[32];
     unsigned winners, negatives, banned, stale, failed;
     unsigned refused;    /* by params.allow */
+    bool of_others;      /* nothing in the generation is for a device of our kind */
     size_t workspace[2]; /* largest, by enum kfit_ws_init */
 };
 

@@ -52,7 +52,9 @@ static void set_state(struct kfit_dispatcher *d, struct kfit_book *b, enum kfit_
     vsnprintf(b->state_text, sizeof b->state_text, fmt, ap);
     va_end(ap);
     b->state_reason = reason;
-    kfit_logf(&d->params.log, reason > KFIT_REASON_OFF ? KFIT_LOG_WARN : KFIT_LOG_INFO, "%s", b->state_text);
+    /* one cache serves all devices of a program: that a generation is for others is no news */
+    bool expected = reason <= KFIT_REASON_OFF || b->info.of_others;
+    kfit_logf(&d->params.log, expected ? KFIT_LOG_INFO : KFIT_LOG_WARN, "%s", b->state_text);
 }
 
 bool kfit_switched_off(const char *cache_dir, char *text, size_t size)

@@ -289,12 +289,24 @@ void kfit_table_destroy(struct kfit_table *t)
     kfit_unmap(t, sizeof *t);
 }
 
-static int first_env(void *ctx, const struct kfit_record *r, const char *problem)
+/* Which environment a generation was made for that has nothing for ours: the first, better one of our kind of device. */
+struct elsewhere {
+    struct kfit_generation *generation;
+    char ours[16], text[KFIT_ENV_TEXT_MAX];
+    bool same_device;
+};
+
+static int look_elsewhere(void *ctx, const struct kfit_record *r, const char *problem)
 {
+    struct elsewhere *e = ctx;
+    char text[KFIT_ENV_TEXT_MAX], device[16];
     (void)problem;
-    if (r)
-        *(uint64_t *)ctx = r->env_hard;
-    return r != NULL;
+    if (!r || !kfit_generation_env(e->generation, r->env_hard, text))
+        return 0;
+    e->same_device = kfit_env_get(text, "device", device, sizeof device) && !strcmp(device, e->ours);
+    if (e->same_device || !e->text[0])
+        memcpy(e->text, text, sizeof text);
+    return e->same_device;
 }
 
 static const struct {
@@ -337,12 +349,13 @@ enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info
     struct loading l = {.t = t, .info = info, .params = p, .env = p->env, .generation = g};
     s = kfit_generation_each(g, p->env->hard_hash, take, &l, err);
     if (s == KFIT_OK && !t->count && m->records) {
-        uint64_t other = 0;
-        char text[KFIT_ENV_TEXT_MAX] = "";
-        kfit_generation_each(g, 0, first_env, &other, NULL);
-        kfit_generation_env(g, other, text);
+        struct elsewhere e = {.generation = g};
+        kfit_env_get(p->env->hard, "device", e.ours, sizeof e.ours);
+        kfit_generation_each(g, 0, look_elsewhere, &e, NULL);
+        info->of_others = !e.same_device;
         s = kfit_fail(err, KFIT_E_ENV, "generation %llu is for %.180s and not for %.180s",
-                      (unsigned long long)m->number, text[0] ? text : "another environment", p->env->hard);
+                      (unsigned long long)m->number, e.text[0] ? e.text : "another environment",
+                      p->env->hard);
     }
     if (s == KFIT_OK)
         s = seal(t, l.images, err);

@@ -37,20 +37,20 @@ void kfit_cublas_name(char *buf, size_t size)
 
 static uint64_t dtype(int type)
 {
-    return type == CUBLAS_R_BF16  ? KFIT_BF16
-           : type == CUBLAS_R_F16 ? KFIT_F16
-           : type == CUBLAS_R_F32 ? KFIT_F32
-                                  : 0;
+    return type == KFIT_CUBLAS_R_BF16  ? KFIT_BF16
+           : type == KFIT_CUBLAS_R_F16 ? KFIT_F16
+           : type == KFIT_CUBLAS_R_F32 ? KFIT_F32
+                                       : 0;
 }
 
 /* Column-major C = op(A) op(B) is row-major C^T = op(B)^T op(A)^T: B first, n before m. */
 enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides)
 {
     const uint64_t type = dtype(p->type_a), type_c = dtype(p->type_c);
-    const bool ta = p->tb != CUBLAS_OP_N, tb = p->ta != CUBLAS_OP_N, batched = p->batch != 1;
+    const bool ta = p->tb != KFIT_CUBLAS_OP_N, tb = p->ta != KFIT_CUBLAS_OP_N, batched = p->batch != 1;
     const int64_t m = p->n, n = p->m, k = p->k, lda = p->ldb, ldb = p->lda, ldc = p->ldc;
     if (!type || p->type_b != p->type_a || (type_c != type && type_c != KFIT_F32) ||
-        (unsigned)p->ta > CUBLAS_OP_C || (unsigned)p->tb > CUBLAS_OP_C || m < 1 || n < 1 || k < 1 ||
+        (unsigned)p->ta > KFIT_CUBLAS_OP_C || (unsigned)p->tb > KFIT_CUBLAS_OP_C || m < 1 || n < 1 || k < 1 ||
         lda < (ta ? m : k) || ldb < (tb ? k : n) || ldc < n || ((m | n | k | lda | ldb | ldc) >> 31))
         return KFIT_REASON_FLAGS;
     if (batched && (p->batch < 2 || p->batch >> 31 || (p->sa | p->sb | p->sc) < 0))
@@ -118,10 +118,11 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
     enum kfit_reason reason;
     if (lib->stream(handle, &stream))
         reason = KFIT_REASON_STREAM_STATE; /* no handle: the original says so */
-    else if (lib->pointer_mode(handle, &pointers) || pointers != CUBLAS_POINTERS_ON_HOST)
+    else if (lib->pointer_mode(handle, &pointers) || pointers != KFIT_CUBLAS_POINTERS_ON_HOST)
         reason = KFIT_REASON_POINTER_MODE;
-    else if (lib->math_mode(handle, &math) || math != CUBLAS_DEFAULT_MATH ||
-             c->compute != CUBLAS_COMPUTE_F32 || c->algo != CUBLAS_ALGO_TENSOR || !c->alpha || !c->beta)
+    else if (lib->math_mode(handle, &math) || math != KFIT_CUBLAS_DEFAULT_MATH ||
+             c->compute != KFIT_CUBLAS_COMPUTE_F32 || c->algo != KFIT_CUBLAS_ALGO_TENSOR || !c->alpha ||
+             !c->beta)
         reason = KFIT_REASON_FLAGS;
     else if (!(reason = kfit_product_key(&c->product, &key, &strides)))
         reason = kfit_product_finish(&key, strides, c->alpha, c->beta, c->a, c->b, c->c, NULL, args);
@@ -141,8 +142,8 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
         .alpha = alpha, .a = a, .b = b, .beta = beta, .c = c, .compute = compute_, .algo = algo_             \
     }
 #define SAID_F32(sa_, sb_, sc_, batch_)                                                                      \
-    SAID(CUBLAS_R_F32, CUBLAS_R_F32, CUBLAS_R_F32, sa_, sb_, sc_, batch_, CUBLAS_COMPUTE_F32,                \
-         CUBLAS_ALGO_TENSOR)
+    SAID(KFIT_CUBLAS_R_F32, KFIT_CUBLAS_R_F32, KFIT_CUBLAS_R_F32, sa_, sb_, sc_, batch_,                     \
+         KFIT_CUBLAS_COMPUTE_F32, KFIT_CUBLAS_ALGO_TENSOR)
 
 #define FOUR_FUNCTIONS(after, integer)                                                                       \
     int cublasGemmEx##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n,          \
@@ -153,7 +154,7 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
         const struct kfit_site *site = SITE(cublasGemmEx##after);                                            \
         const struct call said = SAID(type_a, type_b, type_c, 0, 0, 0, 1, compute, algo);                    \
         if (served(site, handle, &said))                                                                     \
-            return CUBLAS_OK;                                                                                \
+            return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasGemmEx##after, handle, ta, tb, m, n, k, alpha, a, type_a, lda, b,   \
                              type_b, ldb, beta, c, type_c, ldc, compute, algo);                              \
     }                                                                                                        \
@@ -166,7 +167,7 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
         const struct kfit_site *site = SITE(cublasGemmStridedBatchedEx##after);                              \
         const struct call said = SAID(type_a, type_b, type_c, sa, sb, sc, batch, compute, algo);             \
         if (served(site, handle, &said))                                                                     \
-            return CUBLAS_OK;                                                                                \
+            return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasGemmStridedBatchedEx##after, handle, ta, tb, m, n, k, alpha, a,     \
                              type_a, lda, sa, b, type_b, ldb, sb, beta, c, type_c, ldc, sc, batch, compute,  \
                              algo);                                                                          \
@@ -178,7 +179,7 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
         const struct kfit_site *site = SITE(cublasSgemm_v2##after);                                          \
         const struct call said = SAID_F32(0, 0, 0, 1);                                                       \
         if (served(site, handle, &said))                                                                     \
-            return CUBLAS_OK;                                                                                \
+            return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasSgemm_v2##after, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb,    \
                              beta, c, ldc);                                                                  \
     }                                                                                                        \
@@ -190,7 +191,7 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
         const struct kfit_site *site = SITE(cublasSgemmStridedBatched##after);                               \
         const struct call said = SAID_F32(sa, sb, sc, batch);                                                \
         if (served(site, handle, &said))                                                                     \
-            return CUBLAS_OK;                                                                                \
+            return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasSgemmStridedBatched##after, handle, ta, tb, m, n, k, alpha, a, lda, \
                              sa, b, ldb, sb, beta, c, ldc, sc, batch);                                       \
     }

@@ -11,60 +11,68 @@
 #include "kfit/gemm_key.h"
 #include "kfit/reason.h"
 
-typedef int cublas_op, cublas_type, cublas_compute, cublas_algo;
+typedef int cublas_op, cublas_type, cublas_compute, cublas_algo, cublas_pointers, cublas_math;
+typedef int cublaslt_desc_attribute, cublaslt_layout_attribute;
 typedef void *cublas_handle, *cublas_stream, *cublaslt_handle;
 /* Opaque, but of fixed size and whole: programs may keep them on their stack, and nothing frees what is in them. */
-typedef struct {
+struct kfit_cublaslt_desc {
     uint64_t word[32];
-} * cublaslt_desc;
+};
+struct kfit_cublaslt_layout {
+    uint64_t word[8];
+};
+typedef struct kfit_cublaslt_desc *cublaslt_desc;
+typedef struct kfit_cublaslt_layout *cublaslt_layout;
 typedef struct {
     uint64_t word[8];
-} * cublaslt_layout, cublaslt_algo;
+} cublaslt_algo;
 
-enum { CUBLAS_OK = 0, CUBLAS_NOT_INITIALIZED = 1 };
-enum { CUBLAS_OP_N, CUBLAS_OP_T, CUBLAS_OP_C };
-enum { CUBLAS_POINTERS_ON_HOST = 0, CUBLAS_DEFAULT_MATH = 0 };
-enum { CUBLAS_COMPUTE_F32 = 68, CUBLAS_ALGO_TENSOR = 99 };
-enum { CUBLAS_R_F32 = 0, CUBLAS_R_F16 = 2, CUBLAS_R_BF16 = 14 };
+enum { KFIT_CUBLAS_OK = 0, KFIT_CUBLAS_NOT_INITIALIZED = 1 };
+enum { KFIT_CUBLAS_OP_N, KFIT_CUBLAS_OP_T, KFIT_CUBLAS_OP_C };
+enum { KFIT_CUBLAS_POINTERS_ON_HOST = 0, KFIT_CUBLAS_DEFAULT_MATH = 0 };
+enum { KFIT_CUBLAS_COMPUTE_F32 = 68, KFIT_CUBLAS_ALGO_TENSOR = 99 };
+enum { KFIT_CUBLAS_R_F32 = 0, KFIT_CUBLAS_R_F16 = 2, KFIT_CUBLAS_R_BF16 = 14 };
 /* cublasLtMatmulDescAttributes_t and cublasLtMatrixLayoutAttribute_t: those that we understand, and some that we know */
 enum {
-    CUBLASLT_DESC_POINTER_MODE = 2,
-    CUBLASLT_DESC_TRANSA,
-    CUBLASLT_DESC_TRANSB,
-    CUBLASLT_DESC_EPILOGUE = 7,
-    CUBLASLT_DESC_BIAS,
-    CUBLASLT_DESC_BIAS_STRIDE = 10,
-    CUBLASLT_DESC_AUX_STRIDE = 13,
-    CUBLASLT_DESC_A_SCALE = 17,
-    CUBLASLT_DESC_D_SCALE = 20,
-    CUBLASLT_DESC_BIAS_TYPE = 26,
-    CUBLASLT_DESC_A_SCALE_MODE = 31,
-    CUBLASLT_DESC_D_OUT_SCALE_MODE = 37,
+    KFIT_CUBLASLT_DESC_POINTER_MODE = 2,
+    KFIT_CUBLASLT_DESC_TRANSA,
+    KFIT_CUBLASLT_DESC_TRANSB,
+    KFIT_CUBLASLT_DESC_EPILOGUE = 7,
+    KFIT_CUBLASLT_DESC_BIAS,
+    KFIT_CUBLASLT_DESC_BIAS_STRIDE = 10,
+    KFIT_CUBLASLT_DESC_AUX_STRIDE = 13,
+    KFIT_CUBLASLT_DESC_A_SCALE = 17,
+    KFIT_CUBLASLT_DESC_D_SCALE = 20,
+    KFIT_CUBLASLT_DESC_BIAS_TYPE = 26,
+    KFIT_CUBLASLT_DESC_A_SCALE_MODE = 31,
+    KFIT_CUBLASLT_DESC_D_OUT_SCALE_MODE = 37,
 };
 enum {
-    CUBLASLT_LAYOUT_TYPE,
-    CUBLASLT_LAYOUT_ROWS = 2,
-    CUBLASLT_LAYOUT_COLS,
-    CUBLASLT_LAYOUT_LD,
-    CUBLASLT_LAYOUT_BATCH,
-    CUBLASLT_LAYOUT_STRIDE,
+    KFIT_CUBLASLT_LAYOUT_TYPE,
+    KFIT_CUBLASLT_LAYOUT_ROWS = 2,
+    KFIT_CUBLASLT_LAYOUT_COLS,
+    KFIT_CUBLASLT_LAYOUT_LD,
+    KFIT_CUBLASLT_LAYOUT_BATCH,
+    KFIT_CUBLASLT_LAYOUT_STRIDE,
 };
-enum { CUBLASLT_EPI_DEFAULT = 1, CUBLASLT_EPI_BIAS = 4 };
+enum { KFIT_CUBLASLT_EPI_DEFAULT = 1, KFIT_CUBLASLT_EPI_BIAS = 4 };
 
 /* X(member, symbol, arguments): all return a status */
 #define KFIT_CUBLAS_LIST(X)                                                                                  \
     X(stream, cublasGetStream_v2, (cublas_handle, cublas_stream *))                                          \
-    X(pointer_mode, cublasGetPointerMode_v2, (cublas_handle, int *))                                         \
-    X(math_mode, cublasGetMathMode, (cublas_handle, int *))
+    X(pointer_mode, cublasGetPointerMode_v2, (cublas_handle, cublas_pointers *))                             \
+    X(math_mode, cublasGetMathMode, (cublas_handle, cublas_math *))
 
 #define KFIT_CUBLASLT_LIST(X)                                                                                \
     X(desc_create, cublasLtMatmulDescCreate, (cublaslt_desc *, cublas_compute, cublas_type scale))           \
-    X(desc_get, cublasLtMatmulDescGetAttribute, (cublaslt_desc, int which, void *, size_t, size_t *needed))  \
-    X(desc_set, cublasLtMatmulDescSetAttribute, (cublaslt_desc, int which, const void *, size_t))            \
+    X(desc_get, cublasLtMatmulDescGetAttribute,                                                              \
+      (cublaslt_desc, cublaslt_desc_attribute, void *, size_t, size_t *needed))                              \
+    X(desc_set, cublasLtMatmulDescSetAttribute,                                                              \
+      (cublaslt_desc, cublaslt_desc_attribute, const void *, size_t))                                        \
     X(layout_create, cublasLtMatrixLayoutCreate,                                                             \
       (cublaslt_layout *, cublas_type, uint64_t rows, uint64_t cols, int64_t ld))                            \
     X(layout_get, cublasLtMatrixLayoutGetAttribute,                                                          \
-      (cublaslt_layout, int which, void *, size_t, size_t *needed))
+      (cublaslt_layout, cublaslt_layout_attribute, void *, size_t, size_t *needed))
 
 struct kfit_cublas {
 #define KFIT_X(member, symbol, arguments) int(*member) arguments;
@@ -125,16 +133,11 @@ bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const u
 /* Counts one that is no key. */
 void kfit_call_refuse(struct kfit_gpu *gpu, cublas_stream stream, enum kfit_reason reason);
 
-#define KFIT_HOOKED                       __attribute__((visibility("default"), noinline))
-#define KFIT_Y(function, file, arguments) KFIT_HOOKED int function arguments;
-KFIT_CUDA_HOOK_LIST(KFIT_Y)
-#undef KFIT_Y
-
 /* Ends a hooked function: the original, marked as a call of ours for what it calls in turn. */
 #define KFIT_RETURN_ORIGINAL(site, function, ...)                                                            \
     do {                                                                                                     \
         if (!(site)->fn)                                                                                     \
-            return CUBLAS_NOT_INITIALIZED; /* there is none */                                               \
+            return KFIT_CUBLAS_NOT_INITIALIZED; /* there is none */                                          \
         kfit_library_depth++;                                                                                \
         int status_ = ((__typeof__(&function))(site)->fn)(__VA_ARGS__);                                      \
         kfit_library_depth--;                                                                                \

@@ -12,7 +12,7 @@
 #include "kfit/hash.h"
 #include "preload.h"
 
-enum { DESC_BYTES = sizeof *(cublaslt_desc)0, LAYOUT_BYTES = sizeof *(cublaslt_layout)0, ATTRIBUTES = 64 };
+enum { ATTRIBUTES = 64 };
 enum { MEMOS = 1024, PROBES = 8 };
 
 /* ---- asking the library ---- */
@@ -21,14 +21,14 @@ enum { MEMOS = 1024, PROBES = 8 };
 static int find_bias(const struct kfit_cublaslt *lt)
 {
     static const uint64_t tried[2] = {0x1122334455667780, 0x7ee6d5c4b3a29180};
-    __typeof__(*lt->fresh) copy[2];
+    struct kfit_cublaslt_desc copy[2];
     int found = -1;
     for (int i = 0; i < 2; i++) {
-        memcpy(&copy[i], lt->fresh, DESC_BYTES);
-        if (lt->desc_set(&copy[i], CUBLASLT_DESC_BIAS, &tried[i], sizeof tried[i]))
+        copy[i] = *lt->fresh;
+        if (lt->desc_set(&copy[i], KFIT_CUBLASLT_DESC_BIAS, &tried[i], sizeof tried[i]))
             return -1;
     }
-    for (int i = 0; i < DESC_BYTES / 8; i++)
+    for (int i = 0; i < (int)(sizeof copy[0] / sizeof *copy[0].word); i++)
         if (copy[0].word[i] != copy[1].word[i]) {
             if (found >= 0 || copy[0].word[i] != tried[0] || copy[1].word[i] != tried[1])
                 return -1;
@@ -47,8 +47,8 @@ void kfit_cublaslt_describe(struct kfit_blas *b, void *handle)
     b->unfit |= !lt->member;
     KFIT_CUBLASLT_LIST(KFIT_X)
 #undef KFIT_X
-    b->unfit = b->unfit || lt->desc_create(&lt->fresh, CUBLAS_COMPUTE_F32, CUBLAS_R_F32) ||
-               lt->layout_create(&lt->fresh_layout, CUBLAS_R_F32, 1, 1, 1);
+    b->unfit = b->unfit || lt->desc_create(&lt->fresh, KFIT_CUBLAS_COMPUTE_F32, KFIT_CUBLAS_R_F32) ||
+               lt->layout_create(&lt->fresh_layout, KFIT_CUBLAS_R_F32, 1, 1, 1);
     /* the sizes are those of release 13 */
     lt->bias_word = !b->unfit && version && version() / 10000 == 13 ? find_bias(lt) : -1;
     /* the tuner opens libcublas, and finds this library through it */
@@ -88,10 +88,10 @@ static enum kfit_reason reason_of(int attribute)
     static const struct {
         uint8_t first, last, reason;
     } rows[] = {
-        {CUBLASLT_DESC_POINTER_MODE, CUBLASLT_DESC_POINTER_MODE, KFIT_REASON_POINTER_MODE},
-        {CUBLASLT_DESC_BIAS_STRIDE, CUBLASLT_DESC_AUX_STRIDE, KFIT_REASON_EPILOGUE},
-        {CUBLASLT_DESC_A_SCALE, CUBLASLT_DESC_D_SCALE, KFIT_REASON_SCALE_MODE},
-        {CUBLASLT_DESC_A_SCALE_MODE, CUBLASLT_DESC_D_OUT_SCALE_MODE, KFIT_REASON_SCALE_MODE},
+        {KFIT_CUBLASLT_DESC_POINTER_MODE, KFIT_CUBLASLT_DESC_POINTER_MODE, KFIT_REASON_POINTER_MODE},
+        {KFIT_CUBLASLT_DESC_BIAS_STRIDE, KFIT_CUBLASLT_DESC_AUX_STRIDE, KFIT_REASON_EPILOGUE},
+        {KFIT_CUBLASLT_DESC_A_SCALE, KFIT_CUBLASLT_DESC_D_SCALE, KFIT_REASON_SCALE_MODE},
+        {KFIT_CUBLASLT_DESC_A_SCALE_MODE, KFIT_CUBLASLT_DESC_D_OUT_SCALE_MODE, KFIT_REASON_SCALE_MODE},
     };
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         if (attribute >= rows[i].first && attribute <= rows[i].last)
@@ -114,12 +114,12 @@ static bool read_layout(const struct kfit_cublaslt *lt, cublaslt_layout from, st
         void *value;
         size_t bytes;
     } rows[] = {
-        {CUBLASLT_LAYOUT_TYPE, &to->type, sizeof to->type},
-        {CUBLASLT_LAYOUT_BATCH, &to->batch, sizeof to->batch},
-        {CUBLASLT_LAYOUT_ROWS, &to->rows, sizeof to->rows},
-        {CUBLASLT_LAYOUT_COLS, &to->cols, sizeof to->cols},
-        {CUBLASLT_LAYOUT_LD, &to->ld, sizeof to->ld},
-        {CUBLASLT_LAYOUT_STRIDE, &to->stride, sizeof to->stride},
+        {KFIT_CUBLASLT_LAYOUT_TYPE, &to->type, sizeof to->type},
+        {KFIT_CUBLASLT_LAYOUT_BATCH, &to->batch, sizeof to->batch},
+        {KFIT_CUBLASLT_LAYOUT_ROWS, &to->rows, sizeof to->rows},
+        {KFIT_CUBLASLT_LAYOUT_COLS, &to->cols, sizeof to->cols},
+        {KFIT_CUBLASLT_LAYOUT_LD, &to->ld, sizeof to->ld},
+        {KFIT_CUBLASLT_LAYOUT_STRIDE, &to->stride, sizeof to->stride},
     };
     uint64_t understood = 0;
     size_t needed;
@@ -134,22 +134,22 @@ static bool read_layout(const struct kfit_cublaslt *lt, cublaslt_layout from, st
 static enum kfit_reason read_desc(const struct kfit_cublaslt *lt, cublaslt_desc from, struct kfit_product *p,
                                   int *bias_type)
 {
-    const uint64_t understood = BIT(CUBLASLT_DESC_TRANSA) | BIT(CUBLASLT_DESC_TRANSB) |
-                                BIT(CUBLASLT_DESC_EPILOGUE) | BIT(CUBLASLT_DESC_BIAS) |
-                                BIT(CUBLASLT_DESC_BIAS_TYPE);
+    const uint64_t understood = BIT(KFIT_CUBLASLT_DESC_TRANSA) | BIT(KFIT_CUBLASLT_DESC_TRANSB) |
+                                BIT(KFIT_CUBLASLT_DESC_EPILOGUE) | BIT(KFIT_CUBLASLT_DESC_BIAS) |
+                                BIT(KFIT_CUBLASLT_DESC_BIAS_TYPE);
     int epilogue;
     size_t needed;
     int odd = strange((get_fn)lt->desc_get, from, lt->fresh, understood);
     if (odd >= 0)
         return reason_of(odd);
-    if (lt->desc_get(from, CUBLASLT_DESC_TRANSA, &p->ta, sizeof p->ta, &needed) ||
-        lt->desc_get(from, CUBLASLT_DESC_TRANSB, &p->tb, sizeof p->tb, &needed) ||
-        lt->desc_get(from, CUBLASLT_DESC_EPILOGUE, &epilogue, sizeof epilogue, &needed) ||
-        lt->desc_get(from, CUBLASLT_DESC_BIAS_TYPE, bias_type, sizeof *bias_type, &needed))
+    if (lt->desc_get(from, KFIT_CUBLASLT_DESC_TRANSA, &p->ta, sizeof p->ta, &needed) ||
+        lt->desc_get(from, KFIT_CUBLASLT_DESC_TRANSB, &p->tb, sizeof p->tb, &needed) ||
+        lt->desc_get(from, KFIT_CUBLASLT_DESC_EPILOGUE, &epilogue, sizeof epilogue, &needed) ||
+        lt->desc_get(from, KFIT_CUBLASLT_DESC_BIAS_TYPE, bias_type, sizeof *bias_type, &needed))
         return KFIT_REASON_FLAGS;
-    p->epilogue = epilogue == CUBLASLT_EPI_BIAS ? KFIT_EPI_BIAS : KFIT_EPI_NONE;
-    return epilogue == CUBLASLT_EPI_BIAS || epilogue == CUBLASLT_EPI_DEFAULT ? KFIT_REASON_NONE
-                                                                             : KFIT_REASON_EPILOGUE;
+    p->epilogue = epilogue == KFIT_CUBLASLT_EPI_BIAS ? KFIT_EPI_BIAS : KFIT_EPI_NONE;
+    return epilogue == KFIT_CUBLASLT_EPI_BIAS || epilogue == KFIT_CUBLASLT_EPI_DEFAULT ? KFIT_REASON_NONE
+                                                                                       : KFIT_REASON_EPILOGUE;
 }
 
 static enum kfit_reason read_all(const struct kfit_cublaslt *lt, cublaslt_desc desc,
@@ -164,7 +164,7 @@ static enum kfit_reason read_all(const struct kfit_cublaslt *lt, cublaslt_desc d
     if (!read_layout(lt, from[0], &a) || !read_layout(lt, from[1], &b) || !read_layout(lt, from[2], &c) ||
         a.batch != c.batch || b.batch != c.batch || (c.rows | c.cols | a.rows | a.cols) >> 31)
         return KFIT_REASON_FLAGS;
-    const bool ta = p.ta != CUBLAS_OP_N, tb = p.tb != CUBLAS_OP_N;
+    const bool ta = p.ta != KFIT_CUBLAS_OP_N, tb = p.tb != KFIT_CUBLAS_OP_N;
     const uint64_t k = ta ? a.rows : a.cols;
     if ((ta ? a.cols : a.rows) != c.rows || (tb ? b.rows : b.cols) != c.cols || (tb ? b.cols : b.rows) != k)
         return KFIT_REASON_FLAGS;
@@ -181,8 +181,8 @@ static enum kfit_reason read_all(const struct kfit_cublaslt *lt, cublaslt_desc d
 
 /* What a reading was made from: the descriptor without its bias, and the layouts of A, B and C. */
 struct bytes {
-    __typeof__(*(cublaslt_desc)0) desc;
-    __typeof__(*(cublaslt_layout)0) layout[3];
+    struct kfit_cublaslt_desc desc;
+    struct kfit_cublaslt_layout layout[3];
 };
 
 /* Claimed by its hash, readable once whole. Never freed: when the table is full, new ones are read each time. */
@@ -246,7 +246,7 @@ static enum kfit_reason bias_of(const struct kfit_cublaslt *lt, cublaslt_desc de
     uint64_t word = 0;
     if (lt->bias_word >= 0)
         word = desc->word[lt->bias_word];
-    else if (lt->desc_get(desc, CUBLASLT_DESC_BIAS, &word, sizeof word, &needed))
+    else if (lt->desc_get(desc, KFIT_CUBLASLT_DESC_BIAS, &word, sizeof word, &needed))
         return KFIT_REASON_EPILOGUE;
     *bias = (const void *)(uintptr_t)word;
     return word ? KFIT_REASON_NONE : KFIT_REASON_EPILOGUE;
@@ -265,7 +265,7 @@ int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha
         const void *args[4], *bias = NULL;
         enum kfit_reason reason = KFIT_REASON_FLAGS;
         if (desc && layout_a && layout_b && layout_c && layout_d && alpha && beta && c == d &&
-            !memcmp(layout_c, layout_d, LAYOUT_BYTES)) {
+            !memcmp(layout_c, layout_d, sizeof *layout_d)) {
             read_call(site->blas, desc, layouts, &r);
             reason = (enum kfit_reason)r.reason;
         }
@@ -276,7 +276,7 @@ int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha
         if (reason)
             kfit_call_refuse(gpu, stream, reason);
         else if (kfit_call_offer(gpu, site->blas, &r.key, args, stream))
-            return CUBLAS_OK;
+            return KFIT_CUBLAS_OK;
     }
     KFIT_RETURN_ORIGINAL(site, cublasLtMatmul, handle, desc, alpha, a, layout_a, b, layout_b, beta, c,
                          layout_c, d, layout_d, algo, workspace, workspace_bytes, stream);

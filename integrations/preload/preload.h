@@ -88,6 +88,13 @@ void *kfit_find_loaded(const char *name);
 /* The file that holds it; "" for the program. */
 const char *kfit_path_of(const void *address);
 
+/* ---- cublas.c, cublaslt.c ---- */
+
+#define KFIT_HOOKED                       __attribute__((visibility("default"), noinline))
+#define KFIT_Y(function, file, arguments) KFIT_HOOKED int function arguments;
+KFIT_CUDA_HOOK_LIST(KFIT_Y)
+#undef KFIT_Y
+
 /* ---- start.c: whether we serve at all ---- */
 
 /* What this process does with calls of one device. A forked child goes on with it: the dispatcher sees the fork

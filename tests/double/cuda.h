@@ -11,7 +11,7 @@ KFIT_CUDA_LIST(KFIT_X)
 #undef KFIT_X
 
 enum { INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
-enum { NOT_FOUND = 500, CLUSTER_SIZE = 912 };
+enum { NOT_FOUND = 500, INVALIDATED = 901, CLUSTER_SIZE = 912 };
 enum { COOPERATIVE_TOO_LARGE = 720 };
 
 struct CUctx_st {
@@ -34,6 +34,7 @@ struct gpu {
     double now_ns;
     size_t used;
     int capturing;
+    bool broken; /* what captures was disturbed: it comes to nothing */
 };
 extern struct gpu gpu;
 
@@ -62,8 +63,10 @@ kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c);
 #define ENTER_UNCAPTURED                                                                                     \
     do {                                                                                                     \
         ENTER;                                                                                               \
-        if (gpu.capturing)                                                                                   \
-            return KFIT_CU_CAPTURING;                                                                                \
+        if (gpu.capturing) {                                                                                 \
+            gpu.broken = true;                                                                               \
+            return KFIT_CU_CAPTURING;                                                                        \
+        }                                                                                                    \
     } while (0)
 
 #endif

@@ -72,7 +72,9 @@ kfit_cu_result cuStreamEndCapture(kfit_cu_stream s, kfit_cu_graph *out)
     *out = s->capture;
     s->capture = NULL;
     gpu.capturing--;
-    return 0;
+    bool broken = gpu.broken;
+    gpu.broken = gpu.broken && gpu.capturing;
+    return broken ? INVALIDATED : 0;
 }
 
 kfit_cu_result cuGraphDestroy(kfit_cu_graph g)

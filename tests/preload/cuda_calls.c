@@ -1,9 +1,11 @@
 /* Calls of cuBLAS as the arguments say them, one call an argument: "gemmex m=13,n=7,k=5,ta=1". Each prints the status,
  * whether the product is right, and how many calls came to libcublas and to libcublasLt themselves.
  *
- * Loaded with RTLD_LOCAL by cuda_host.c, as Python loads such libraries; or a program by itself (-DPROGRAM). The values
- * are small whole numbers, so that every type has the product exactly. */
+ * Loaded with RTLD_LOCAL by cuda_host.c, as Python loads such libraries; or a program by itself (-DPROGRAM); or one with
+ * NVIDIA's own libcublasLt (-DLT_ONLY), which makes descriptors without a GPU, though no product. The values are small
+ * whole numbers, so that every type has the product exactly. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -223,6 +225,48 @@ static int matmul(any handle, struct shape *s, const void *alpha, const void *be
     return r;
 }
 
+#ifdef LT_ONLY
+static int open_handle(int device)
+{
+    (void)device;
+    return 0;
+}
+
+static void prepare(any h, kfit_cu_stream stream)
+{
+    (void)h, (void)stream;
+}
+
+static void count(unsigned *blas, unsigned *lt)
+{
+    *blas = *lt = 0;
+}
+
+static int dispatch(any h, struct shape *s, const void *alpha, const void *beta, kfit_cu_stream stream,
+                    void *ws)
+{
+    return matmul(h, s, alpha, beta, stream, ws);
+}
+#else
+static int open_handle(int device)
+{
+    int r = cublasCreate_v2(&handles[device]);
+    return r ? r : cublasSetWorkspace_v2(handles[device], workspace[device], WORKSPACE);
+}
+
+static void prepare(any h, kfit_cu_stream stream)
+{
+    cublasSetStream_v2(h, stream);
+    cublasSetPointerMode_v2(h, (int)get("pointers", 0));
+    cublasSetMathMode(h, (int)get("math", 0));
+}
+
+static void count(unsigned *blas, unsigned *lt)
+{
+    *blas = kfit_double_cublas_calls();
+    *lt = kfit_double_cublaslt_calls();
+}
+
 static int dispatch(any h, struct shape *s, const void *alpha, const void *beta, kfit_cu_stream stream,
                     void *ws)
 {
@@ -249,6 +293,7 @@ static int dispatch(any h, struct shape *s, const void *alpha, const void *beta,
         return cublasUnhooked(h, s->m, s->n, s->k, alpha, s->a, s->lda, s->b, s->ldb, beta, s->c, s->ldc);
     return matmul(h, s, alpha, beta, stream, ws);
 }
+#endif
 
 static void call(void)
 {
@@ -292,19 +337,43 @@ static void call(void)
     if (!streams[device])
         cuStreamCreate(&streams[device], KFIT_CU_STREAM_NON_BLOCKING);
     kfit_cu_stream stream = get("stream", 0) ? streams[device] : NULL;
-    cublasSetStream_v2(h, stream);
-    cublasSetPointerMode_v2(h, (int)get("pointers", 0));
-    cublasSetMathMode(h, (int)get("math", 0));
+    prepare(h, stream);
     /* what lies on the device is not to be read here: a page that nobody may read */
     void *unreadable = get("pointers", 0) || get("lt_pointers", 0)
                            ? mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                            : NULL;
-    const unsigned blas = kfit_double_cublas_calls(), lt = kfit_double_cublaslt_calls();
+    unsigned blas, lt, blas_now, lt_now;
+    count(&blas, &lt);
+    kfit_cu_context context, after;
+    kfit_cu_graph graph;
+    kfit_cu_exec exec;
+    cuCtxGetCurrent(&context);
+    if (get("capture", 0) && cuStreamBeginCapture_v2(stream, 0))
+        exit(4);
     int r = dispatch(get("no_handle", 0) ? NULL : h, &s, unreadable ? unreadable : &s.alpha,
                      unreadable ? unreadable : &s.beta, stream, workspace[device]);
-    printf("%d %s %u %u\n", r, judge(&s), kfit_double_cublas_calls() - blas,
-           kfit_double_cublaslt_calls() - lt);
+    if (get("capture", 0) &&
+        (cuStreamEndCapture(stream, &graph) || cuGraphInstantiateWithFlags(&exec, graph, 0) ||
+         strcmp(judge(&s), "same") || cuGraphLaunch(exec, stream)))
+        r = 900;
+    cuCtxGetCurrent(&after);
+    count(&blas_now, &lt_now);
+    printf("%d %s %u %u%s\n", r, judge(&s), blas_now - blas, lt_now - lt,
+           after == context ? "" : " in another context");
     cuCtxSetCurrent(primary[device]);
+}
+
+/* The same call in a child, where no GPU is any more. */
+static void call_in_child(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (!pid) {
+        call();
+        exit(0);
+    }
+    if (waitpid(pid, &status, 0) != pid || status)
+        printf("child: %x\n", (unsigned)status);
 }
 
 static void begin(void)
@@ -316,7 +385,7 @@ static void begin(void)
         cuDevicePrimaryCtxRetain(&primary[i], i);
         cuCtxSetCurrent(primary[i]);
         workspace[i] = malloc(64);
-        if (cublasCreate_v2(&handles[i]) || cublasSetWorkspace_v2(handles[i], workspace[i], WORKSPACE))
+        if (open_handle(i))
             exit(3);
     }
 }
@@ -334,8 +403,10 @@ int CUDA_MAIN(int argc, char **argv)
     begin();
     for (int i = 1; i < argc; i++) {
         said = argv[i];
+        if (is("die"))
+            kill(getpid(), SIGKILL);
         for (long n = get("times", 1); n; n--)
-            call();
+            (get("fork", 0) ? call_in_child : call)();
     }
     return 0;
 }

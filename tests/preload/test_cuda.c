@@ -1,0 +1,572 @@
+/* Calls of cuBLAS and cuBLASLt under the shim, in real processes, on the double of a GPU: what they become, what runs
+ * them, and when nobody but the original may. */
+#include "../double/judging.h"
+
+#include <sys/stat.h>
+
+#include "kfit/generation.h"
+#include "kfit/reason.h"
+#include "traces.h"
+
+#define BF16(shape, flags) "gemm/bf16,bf16,bf16/acc=f32/" shape "/alpha=1,beta=" flags
+/* cuda_calls.c's own: column-major 13 x 7, 5 terms */
+static const char plain[] = BF16("m=7,n=13,k=5/nn/lda=5,ldb=13,ldc=13", "0/align=2");
+
+static char trace_dir[300], cache_dir[300], cache_env[320];
+
+static void begin(const char *gpu)
+{
+    setup(gpu);
+    snprintf(trace_dir, sizeof trace_dir, "%s/trace", kfit_test_dir());
+    snprintf(cache_dir, sizeof cache_dir, "%s/cache", kfit_test_dir());
+    snprintf(cache_env, sizeof cache_env, "KFIT_CACHE=%s", cache_dir);
+}
+
+/* ---- publishing ---- */
+
+struct made {
+    struct kfit_record record;
+    struct kfit_built built;
+};
+
+/* kernel: what the double's does, as in judging.h. */
+static void make(struct made *m, const char *kernel, const char *extra, const char *key_text)
+{
+    const union kfit_key key = key_of(key_text);
+    m->built = build(kernel, "ns=5000", extra, &key);
+    m->record = (struct kfit_record){.key = key,
+                                     .kind = KFIT_RECORD_WINNER,
+                                     .op_version = kfit_op_of(&key)->version,
+                                     .env_hard = env.hard_hash,
+                                     .env_soft = env.soft_hash,
+                                     .made_unix_s = 1700000000,
+                                     .ns_candidate = 10,
+                                     .ns_incumbent = 20,
+                                     .ns_generic = 20,
+                                     .ratio = 2,
+                                     .lo = 1.9,
+                                     .hi = 2.1,
+                                     .origin = "person:test",
+                                     .plan = m->built.plan,
+                                     .image = m->built.image,
+                                     .image_bytes = m->built.image_bytes};
+}
+
+static void publish(const struct made *made, size_t n)
+{
+    struct kfit_record *r = calloc(n, sizeof *r);
+    uint64_t number;
+    for (size_t i = 0; i < n; i++)
+        r[i] = made[i].record;
+    const struct kfit_publish_params p = {
+        .dir = cache_dir, .records = r, .count = n, .envs = &env, .env_count = 1, .approver = "test"};
+    CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
+    free(r);
+}
+
+static void publish_one(const char *kernel, const char *extra, const char *key)
+{
+    struct made m;
+    make(&m, kernel, extra, key);
+    publish(&m, 1);
+}
+
+/* ---- running ---- */
+
+/* The traces of a run go to a directory of their own. */
+static unsigned runs;
+static char *run_at(const char *program, const char *const calls[], const char *const extra[])
+{
+    const char *argv[64] = {program};
+    char *out, *said;
+    size_t n = 0;
+    for (; calls[n]; n++) {
+        CHECK(n < 62);
+        argv[n + 1] = calls[n];
+    }
+    snprintf(trace_dir, sizeof trace_dir, "%s/trace%u", kfit_test_dir(), runs++);
+    run_shimmed(argv, trace_dir, extra, &out, &said);
+    return out;
+}
+#define CALLS(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define EXTRA(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static char *run(const char *const calls[], const char *const extra[])
+{
+    return run_at(HOST, calls, extra);
+}
+
+/* The trace of a device; fails the case if there is none. */
+static struct kfit_trace *trace_of(unsigned device)
+{
+    struct kfit_trace *t[TRACES_MAX], *found = NULL;
+    char command[400], *out, *save, suffix[16];
+    snprintf(suffix, sizeof suffix, "-cuda%u.kft", device);
+    snprintf(command, sizeof command, "ls %s/*.kft", trace_dir);
+    CHECK_INT(kfit_test_run((const char *[]){"sh", "-c", command, NULL}, NULL, &out, NULL), 0);
+    (void)t;
+    for (char *path = strtok_r(out, "\n", &save); path; path = strtok_r(NULL, "\n", &save))
+        if (strlen(path) > strlen(suffix) && !strcmp(path + strlen(path) - strlen(suffix), suffix)) {
+            CHECK(!found);
+            CHECK_OK(kfit_trace_read(path, &found, &err), err);
+        }
+    CHECK_MSG(found, "no %s in %s", suffix, out);
+    return found;
+}
+
+static void check_calls(const struct kfit_trace *t, const char *key, unsigned reason, uint64_t want)
+{
+    if (trace_calls_of(t, key, reason) == want)
+        return;
+    trace_print(t);
+    CHECK_MSG(false, "%s %s: %llu, expected %llu", key, kfit_reason_name(reason),
+              (unsigned long long)trace_calls_of(t, key, reason), (unsigned long long)want);
+}
+
+/* ---- keys ---- */
+
+/* Everything that a call may be and still be one for the tuner. */
+static const char *const all_kinds[] = {"gemmex ta=0,tb=0",
+                                        "gemmex ta=0,tb=1",
+                                        "gemmex ta=1,tb=0",
+                                        "gemmex ta=1,tb=1",
+                                        "gemmex ta=2,beta=1",
+                                        "gemmex type=2,ta=1",
+                                        "gemmex type=2,type_c=0",
+                                        "gemmex type=0,m=11",
+                                        "gemmex type_c=0,beta=1,tb=1",
+                                        "gemmex lda=17,ldb=11,ldc=29,ta=1,m=23,k=3",
+                                        "gemmex_64 ta=1,m=16,n=4,k=32",
+                                        "gemmex m=1",
+                                        "gemmex n=1,ta=1",
+                                        "batched batch=3,ta=1",
+                                        "batched batch=2,sb=0",
+                                        "batched_64 batch=3,tb=1,type=2",
+                                        "batched batch=1,ta=1,m=17",
+                                        "batched batch=3,lda=40,sa=13,ldb=15,sb=5,ldc=39,sc=13",
+                                        "sgemm",
+                                        "sgemm_64 ta=1,tb=1",
+                                        "sbatched batch=3,beta=1",
+                                        "sbatched_64 batch=2,ta=1",
+                                        "matmul bias=1,ta=1",
+                                        "matmul bias=1",
+                                        "matmul bias=1,ta=1,tb=1,type=2,ldc=24",
+                                        "matmul bias=1,tb=1,type=0,n=11",
+                                        "matmul bias=1,type_c=0,beta=1",
+                                        "gemmex stream=1,m=19",
+                                        "gemmex offset_a=2,m=29",
+                                        NULL};
+
+static void recorded_published_and_run(void)
+{
+    char *out, *save;
+    struct made made[64];
+    size_t n = 0;
+    begin("");
+    out = run(all_kinds, NULL);
+    for (char *line = strtok_r(out, "\n", &save); line; line = strtok_r(NULL, "\n", &save), n++)
+        CHECK_MSG(!strcmp(line, "0 right 1 0") || !strcmp(line, "0 right 0 1"), "%s: %s", all_kinds[n], line);
+    CHECK(!all_kinds[n]);
+    struct kfit_trace *t = trace_of(0);
+    CHECK_MSG(kfit_trace_count(t) == n && trace_calls(t) == n, "%zu keys of %zu calls", kfit_trace_count(t),
+              n);
+    for (size_t i = 0; i < n; i++) {
+        char text[KFIT_KEY_TEXT_MAX];
+        CHECK(kfit_key_format(&kfit_trace_at(t, i)->key, text, sizeof text));
+        make(&made[i], "right", "", text);
+    }
+    publish(made, n);
+    out = run(all_kinds, EXTRA(cache_env));
+    n = 0;
+    for (char *line = strtok_r(out, "\n", &save); line; line = strtok_r(NULL, "\n", &save), n++)
+        CHECK_MSG(!strcmp(line, "0 right 0 0"), "%s: %s", all_kinds[n], line);
+    t = trace_of(0);
+    for (size_t i = 0; i < kfit_trace_count(t); i++)
+        CHECK_INT(kfit_trace_at(t, i)->count[KFIT_REASON_NONE], 1);
+    CHECK_INT(kfit_trace_count(t), n);
+}
+
+/* As worker_cublas.c and worker_cublaslt.c call for these keys. */
+static void keys_are_the_tuners(void)
+{
+    static const struct {
+        const char *call, *key;
+    } rows[] = {
+        {"gemmex ta=1,m=13,n=7,k=32", BF16("m=7,n=13,k=32/nt/lda=32,ldb=32,ldc=13", "0/align=2")},
+        {"gemmex ta=1,m=16,n=4,k=32", BF16("m=4,n=16,k=32/nt/lda=32,ldb=32,ldc=16", "0/align=16")},
+        {"gemmex tb=1,beta=1,m=16,n=4,k=8", BF16("m=4,n=16,k=8/tn/lda=4,ldb=16,ldc=16", "1/align=8")},
+        {"matmul bias=1,ta=1,m=16,n=4,k=32",
+         BF16("m=4,n=16,k=32/nt/lda=32,ldb=32,ldc=16", "0/align=16/epi=bias")},
+        {"matmul bias=1,ta=1,m=16,n=4,k=32,offset_bias=4",
+         BF16("m=4,n=16,k=32/nt/lda=32,ldb=32,ldc=16", "0/align=4/epi=bias")},
+        {"batched ta=1,m=16,n=4,k=32,batch=3,sa=512,sb=130,sc=64",
+         BF16("m=4,n=16,k=32/nt/lda=32,ldb=32,ldc=16", "0/align=16/batch=3,sa=130,sb=512,sc=64")},
+        {"gemmex type=2,type_c=0,m=13,n=7,k=5",
+         "gemm/f16,f16,f32/acc=f32/m=7,n=13,k=5/nn/lda=5,ldb=13,ldc=13/alpha=1,beta=0/align=2"},
+        {"sgemm m=13,n=7,k=5",
+         "gemm/f32,f32,f32/acc=f32/m=7,n=13,k=5/nn/lda=5,ldb=13,ldc=13/alpha=1,beta=0/align=4"},
+        {"batched batch=1,m=31", BF16("m=7,n=31,k=5/nn/lda=5,ldb=31,ldc=31", "0/align=2")},
+    };
+    const char *calls[16] = {0};
+    begin("");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        calls[i] = rows[i].call;
+    run(calls, NULL);
+    const struct kfit_trace *t = trace_of(0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check_calls(t, rows[i].key, KFIT_REASON_OFF, 1);
+    CHECK_STR(kfit_trace_header(t)->env.hard, env.hard);
+    CHECK(!kfit_env_differs(kfit_trace_header(t)->env.soft, env.soft));
+    CHECK_MSG(strstr(kfit_trace_header(t)->env.soft, "blas=cuBLAS 13.1.0;"), "%s",
+              kfit_trace_header(t)->env.soft);
+    /* calls of either library: what the tuner opens */
+    CHECK_INT(kfit_trace_header(t)->generic_count, 1);
+    CHECK_MSG(strstr(kfit_trace_header(t)->generics[0].path, "libcublas.so"), "%s",
+              kfit_trace_header(t)->generics[0].path);
+}
+
+/* ---- standing aside ---- */
+
+static void every_rule_is_counted(void)
+{
+    static const struct {
+        const char *call;
+        enum kfit_reason reason;
+        bool refused; /* by the double, which wants PyTorch's call: its status comes back */
+    } rows[] = {
+        {"gemmex pointers=1", KFIT_REASON_POINTER_MODE, false},
+        {"gemmex math=3", KFIT_REASON_FLAGS, false},
+        {"gemmex compute=77", KFIT_REASON_FLAGS, true},
+        {"gemmex algo=0", KFIT_REASON_FLAGS, true},
+        {"gemmex type_b=0", KFIT_REASON_FLAGS, true},
+        {"gemmex no_handle=1", KFIT_REASON_STREAM_STATE, true},
+        {"gemmex context=1", KFIT_REASON_STREAM_STATE, false},
+        {"matmul bias=1,attr=2,value=1,lt_pointers=1", KFIT_REASON_POINTER_MODE, true},
+        {"matmul bias=1,epilogue=6", KFIT_REASON_EPILOGUE, true},
+        {"matmul epilogue=4", KFIT_REASON_EPILOGUE, true}, /* without a pointer to one */
+        {"matmul bias=1,attr=11,value=64,bytes=8", KFIT_REASON_EPILOGUE, true},
+        {"matmul bias=1,batch=2", KFIT_REASON_EPILOGUE, false},
+        {"matmul bias=1,attr=26,value=2", KFIT_REASON_EPILOGUE, true},
+        {"matmul bias=1,attr=17,value=64,bytes=8", KFIT_REASON_SCALE_MODE, true},
+        {"matmul bias=1,attr=31,value=1", KFIT_REASON_SCALE_MODE, true},
+        {"matmul bias=1,attr=25,value=1,bytes=1", KFIT_REASON_FLAGS, true},
+        {"matmul bias=1,attr=15,value=1", KFIT_REASON_FLAGS, true},
+        {"matmul bias=1,attr=38,value=64,bytes=8", KFIT_REASON_FLAGS, true},
+        {"matmul bias=1,order=1", KFIT_REASON_FLAGS, false},
+        {"matmul bias=1,compute=77", KFIT_REASON_FLAGS, true},
+        {"matmul bias=1,other_c=1", KFIT_REASON_FLAGS, true},
+        {"matmul bias=1,other_d=1", KFIT_REASON_FLAGS, true},
+    };
+    enum { ROWS = sizeof rows / sizeof *rows };
+    const char *calls[ROWS + 2] = {"gemmex"};
+    uint64_t want[KFIT_REASON_COUNT] = {0};
+    char *save;
+    begin("");
+    publish_one("right", "", plain);
+    for (size_t i = 0; i < ROWS; i++) {
+        calls[i + 1] = rows[i].call;
+        want[rows[i].reason]++;
+    }
+    char *out = run(calls, EXTRA(cache_env)), *line = strtok_r(out, "\n", &save);
+    CHECK_STR(line, "0 right 0 0");
+    for (size_t i = 0; i < ROWS; i++) {
+        line = strtok_r(NULL, "\n", &save);
+        CHECK_MSG(line && (strstr(line, " 1 0") || strstr(line, " 0 1")) &&
+                      (line[0] == '0') != rows[i].refused,
+                  "%s: %s", rows[i].call, line);
+    }
+    const struct kfit_trace *t = trace_of(0);
+    CHECK_INT(kfit_trace_count(t), 1);
+    for (unsigned i = 0; i < KFIT_REASON_COUNT; i++)
+        CHECK_MSG(kfit_trace_header(t)->unkeyed[i] == want[i], "%s: %llu, expected %llu", kfit_reason_name(i),
+                  (unsigned long long)kfit_trace_header(t)->unkeyed[i], (unsigned long long)want[i]);
+}
+
+static void another_alpha_is_a_key_that_never_runs(void)
+{
+    begin("");
+    publish_one("right", "", plain);
+    CHECK_STR(run(CALLS("gemmex alpha=2", "gemmex beta=2"), EXTRA(cache_env)), "7 same 1 0\n0 wrong 1 0\n");
+    const struct kfit_trace *t = trace_of(0); /* the double knows beta as 0 and 1 */
+    CHECK_INT(kfit_trace_count(t), 2);
+    CHECK_INT(kfit_trace_at(t, 0)->count[KFIT_REASON_FLAGS] + kfit_trace_at(t, 1)->count[KFIT_REASON_FLAGS],
+              2);
+}
+
+static void one_call_is_counted_once(void)
+{
+    begin("inner_matmul 1\n"); /* cuBLAS calls cuBLASLt from within */
+    CHECK_STR(run(CALLS("gemmex", "unhooked", "gemmex no_handle=1"), NULL),
+              "0 right 1 1\n0 right 1 1\n1 same 1 0\n");
+    const struct kfit_trace *t = trace_of(0);
+    check_calls(t, plain, KFIT_REASON_OFF, 1);
+    CHECK_INT(trace_calls(t), 2);
+}
+
+static void the_operator_pinned_it(void)
+{
+    static const struct {
+        const char *variable[2];
+        enum kfit_reason reason;
+    } rows[] = {
+        {{"CUBLAS_WORKSPACE_CONFIG=:4096:8", NULL}, KFIT_REASON_POLICY},
+        {{"CUBLAS_WORKSPACE_CONFIG=:4096:8", "KFIT_PINNED=1"}, KFIT_REASON_NONE},
+        {{"CUBLAS_WORKSPACE_CONFIG=", NULL}, KFIT_REASON_NONE},
+        {{"VLLM_BATCH_INVARIANT=1", NULL}, KFIT_REASON_POLICY},
+        {{"VLLM_BATCH_INVARIANT=1", "KFIT_PINNED=0"}, KFIT_REASON_POLICY},
+        {{"VLLM_BATCH_INVARIANT=0", NULL}, KFIT_REASON_NONE},
+        {{"VLLM_BATCH_INVARIANT=maybe", NULL}, KFIT_REASON_POLICY},
+    };
+    begin("");
+    publish_one("right", "", plain);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        run(CALLS("gemmex"), EXTRA(cache_env, rows[i].variable[0], rows[i].variable[1]));
+        check_calls(trace_of(0), plain, rows[i].reason, 1);
+    }
+}
+
+static void modes_bans_and_lists(void)
+{
+    char ban[400];
+    struct {
+        const char *variable;
+        enum kfit_reason reason;
+    } rows[] = {{"KFIT_MODE=record", KFIT_REASON_OFF},       {"KFIT_MODE=both", KFIT_REASON_NONE},
+                {"KFIT_MODE=dispatch", KFIT_REASON_NONE},    {ban, KFIT_REASON_BANNED},
+                {"KFIT_ALLOW=seed:*", KFIT_REASON_POLICY},   {"KFIT_ALLOW=person:*", KFIT_REASON_NONE},
+                {"KFIT_GENERATION=7", KFIT_REASON_NO_RECORD}};
+    snprintf(ban, sizeof ban, "KFIT_BAN=%s", plain);
+    begin("");
+    publish_one("right", "", plain);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const bool ours = rows[i].reason == KFIT_REASON_NONE;
+        CHECK_STR(run(CALLS("gemmex"), EXTRA(cache_env, rows[i].variable)),
+                  ours ? "0 right 0 0\n" : "0 right 1 0\n");
+        check_calls(trace_of(0), plain, rows[i].reason, 1);
+    }
+    CHECK_STR(run(CALLS("gemmex"), EXTRA(cache_env, "KFIT_MODE=off")), "0 right 1 0\n");
+    CHECK(access(trace_dir, F_OK));
+}
+
+/* The same kernel after the driver was updated: it runs, unless that is not wanted. */
+static void stale_and_strict(void)
+{
+    begin("");
+    publish_one("right", "", plain);
+    char path[300];
+    snprintf(path, sizeof path, "%s/kfit-double", kfit_test_dir());
+    kfit_test_write(path, "driver 13020\n", strlen("driver 13020\n"));
+    CHECK_STR(run(CALLS("gemmex"), EXTRA(cache_env)), "0 right 0 0\n");
+    CHECK_STR(run(CALLS("gemmex"), EXTRA(cache_env, "KFIT_STRICT=1")), "0 right 1 0\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_ENV, 1);
+    kfit_test_write(path, "sms 3\n", strlen("sms 3\n")); /* a slice of the GPU is another device */
+    CHECK_STR(run(CALLS("gemmex"), EXTRA(cache_env)), "0 right 1 0\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_ENV, 1);
+}
+
+/* ---- launching ---- */
+
+static void a_refused_launch_is_the_original(void)
+{
+    begin("");
+    publish_one("launch_refused", "", plain);
+    CHECK_STR(run(CALLS("gemmex times=2"), EXTRA(cache_env)), "0 right 1 0\n0 right 1 0\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_LOAD_FAILED, 2);
+}
+
+static void what_cannot_be_run_is_not_loaded(void)
+{
+    static const char other[] = BF16("m=7,n=17,k=5/nn/lda=5,ldb=17,ldc=17", "0/align=2");
+    static const char in_place[] = BF16("m=7,n=19,k=5/nn/lda=5,ldb=19,ldc=19", "1/align=2");
+    struct made m[3];
+    begin("");
+    make(&m[0], "right", "\"workspace\":{\"bytes\":\"1024\",\"init\":\"scratch\"},", plain);
+    make(&m[1], "right", "", other);
+    make(&m[2], "right", "", in_place);
+    m[2].record.plan.launches[1] = m[2].record.plan.launches[0]; /* the first might run, and the second not */
+    m[2].record.plan.launch_count = 2;
+    publish(m, 3);
+    CHECK_STR(run(CALLS("gemmex", "gemmex m=17", "gemmex m=19,beta=1"), EXTRA(cache_env)),
+              "0 right 1 0\n0 right 0 0\n0 right 1 0\n");
+    const struct kfit_trace *t = trace_of(0);
+    check_calls(t, plain, KFIT_REASON_WORKSPACE, 1);
+    check_calls(t, in_place, KFIT_REASON_LOAD_FAILED, 1);
+    CHECK_INT(kfit_trace_header(t)->loaded.winners, 1);
+    CHECK_INT(kfit_trace_header(t)->loaded.unusable, 2);
+}
+
+/* Loading is what a capture must stand, also where it fails: the first call of all comes in one. */
+static void the_first_call_is_captured(void)
+{
+    struct made m[2];
+    begin("");
+    make(&m[0], "right", "", plain);
+    make(&m[1], "right", "", BF16("m=7,n=17,k=5/nn/lda=5,ldb=17,ldc=17", "0/align=2"));
+    strcpy(m[1].record.plan.launches[0].entry, "absent");
+    publish(m, 2);
+    CHECK_STR(run(CALLS("gemmex stream=1,capture=1", "gemmex stream=1"), EXTRA(cache_env)),
+              "0 right 0 0\n0 right 0 0\n");
+}
+
+/* ---- processes ---- */
+
+static void two_devices(void)
+{
+    begin("gpus 2\n");
+    publish_one("right", "", plain);
+    CHECK_STR(
+        run(CALLS("gemmex device=1,stream=1", "gemmex device=0", "gemmex device=1", "gemmex device=1,m=17"),
+            EXTRA(cache_env)),
+        "0 right 0 0\n0 right 0 0\n0 right 0 0\n0 right 1 0\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_NONE, 1);
+    check_calls(trace_of(1), plain, KFIT_REASON_NONE, 2);
+    CHECK_INT(trace_calls(trace_of(0)), 1);
+    CHECK_INT(trace_calls(trace_of(1)), 3);
+}
+
+/* A process of two devices that dies has died once, and twice is what a generation is held back for. */
+static void a_crash_is_one_whatever_it_used(void)
+{
+    char state[320], preload[400];
+    begin("gpus 2\n");
+    publish_one("right", "", plain);
+    snprintf(state, sizeof state, "KFIT_STATE=%s/state", kfit_test_dir());
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", SHIM);
+    for (int death = 0; death < 3; death++) {
+        char trace[400], *out, *said;
+        snprintf(trace, sizeof trace, "KFIT_TRACE=%s/death%d", kfit_test_dir(), death);
+        CHECK(kfit_test_run((const char *[]){HOST, "gemmex", "gemmex device=1", "die", NULL},
+                            (const char *[]){preload, trace, cache_env, state, NULL}, &out, &said));
+        CHECK_STR(out, death < 2 ? "0 right 0 0\n0 right 0 0\n" : "0 right 1 0\n0 right 1 0\n");
+    }
+}
+
+/* A generation of another device's kernels is nothing that a program has to hear of. */
+static void one_cache_for_all_devices(void)
+{
+    const char *argv[] = {HOST, "gemmex", NULL};
+    char *said;
+    begin("");
+    publish_one("right", "", plain);
+    kfit_env_host(&env, 1, "test", NULL); /* and one for the host alone */
+    struct made m;
+    make(&m, "right", "", plain);
+    m.record.kind = KFIT_RECORD_NEGATIVE;
+    m.record.image = NULL;
+    m.record.image_bytes = 0;
+    memset(&m.record.plan, 0, sizeof m.record.plan);
+    publish(&m, 1);
+    snprintf(trace_dir, sizeof trace_dir, "%s/trace", kfit_test_dir());
+    run_shimmed(argv, trace_dir, EXTRA(cache_env), NULL, &said);
+    CHECK_STR(said, "");
+    check_calls(trace_of(0), plain, KFIT_REASON_ENV, 1);
+    CHECK_MSG(strstr(kfit_trace_header(trace_of(0))->state_text, "device=host"), "%s",
+              kfit_trace_header(trace_of(0))->state_text);
+}
+
+static void forked_children_have_no_gpu(void)
+{
+    struct kfit_trace *t[TRACES_MAX];
+    begin("");
+    publish_one("right", "", plain);
+    CHECK_STR(run(CALLS("gemmex", "gemmex fork=1", "matmul bias=1,fork=1", "gemmex"), EXTRA(cache_env)),
+              "0 right 0 0\n13 same 1 0\n13 same 0 1\n0 right 0 0\n");
+    CHECK_INT(traces_read(trace_dir, t), 1);
+    CHECK_INT(trace_calls(t[0]), 2);
+}
+
+/* Loaded privately, as by Python, or linked with the program: the same function is found. */
+static void linked_or_loaded(void)
+{
+    const char *const calls[] = {"gemmex", "matmul bias=1", "unhooked", "gemmex pointers=1", NULL};
+    begin("");
+    publish_one("right", "", plain);
+    char *loaded = run(calls, EXTRA(cache_env));
+    CHECK_STR(run_at(LINKED, calls, EXTRA(cache_env)), loaded);
+    CHECK_STR(loaded, "0 right 0 0\n0 right 0 1\n0 right 1 0\n0 right 1 0\n");
+    CHECK_INT(trace_calls(trace_of(0)), 3);
+}
+
+/* What is remembered of descriptors is all of them but the bias, which is another one in each layer. */
+static void descriptors_are_read_anew_where_they_differ(void)
+{
+    const char *const calls[] = {"matmul bias=1,m=16,k=8,times=3",
+                                 "matmul bias=1,m=16,k=8,offset_bias=64",
+                                 "matmul bias=1,m=16,k=8,ta=1",
+                                 "matmul bias=1,m=16,k=8,ldc=24",
+                                 "matmul bias=1,m=16,k=8,tb=1",
+                                 "matmul bias=1,m=16,k=8,type=2",
+                                 "matmul bias=1,m=16,k=8,n=11",
+                                 "matmul bias=1,m=16,k=8,type_c=0",
+                                 NULL};
+    begin("");
+    publish_one("right", "", BF16("m=7,n=16,k=8/nn/lda=8,ldb=16,ldc=16", "0/align=16/epi=bias"));
+    CHECK_STR(run(calls, EXTRA(cache_env)),
+              "0 right 0 0\n0 right 0 0\n0 right 0 0\n0 right 0 0\n0 right 0 1\n0 right 0 1\n0 right 0 1\n0 "
+              "right 0 1\n0 right 0 1\n0 right 0 1\n");
+    CHECK_INT(kfit_trace_count(trace_of(0)), 7);
+}
+
+/* NVIDIA's own library makes the same keys and the same refusals of the same descriptors. */
+static void the_real_librarys_descriptors(void)
+{
+    const char *const calls[] = {"matmul bias=1,ta=1,m=16,k=32,times=2",
+                                 "matmul bias=1,ta=1,m=16,k=32,offset_bias=8",
+                                 "matmul bias=1,tb=1,type=2",
+                                 "matmul m=16",
+                                 "matmul batch=3",
+                                 "matmul bias=1,type=0,ldc=24",
+                                 "matmul bias=1,type_c=0,beta=1",
+                                 "matmul bias=1,attr=26,value=14",
+                                 "matmul bias=1,attr=26,value=2",
+                                 "matmul bias=1,epilogue=6",
+                                 "matmul epilogue=4",
+                                 "matmul bias=1,attr=11,value=64,bytes=8",
+                                 "matmul bias=1,attr=17,value=64,bytes=8",
+                                 "matmul bias=1,attr=31,value=1",
+                                 "matmul bias=1,attr=25,value=1,bytes=1",
+                                 "matmul bias=1,attr=15,value=8",
+                                 "matmul bias=1,attr=2,value=1",
+                                 "matmul bias=1,order=1",
+                                 "matmul bias=1,compute=77",
+                                 "matmul bias=1,batch=2",
+                                 "matmul bias=1,attr=38,value=64,bytes=8",
+                                 NULL};
+    if (!REAL[0])
+        SKIP("no libcublasLt in /usr/local/cuda/lib64");
+    begin("");
+    run(calls, NULL);
+    const struct kfit_trace *ours = trace_of(0);
+    run_at(REAL, calls, EXTRA("LD_LIBRARY_PATH=" REAL_DIR)); /* before the double's folder */
+    const struct kfit_trace *theirs = trace_of(0);
+    CHECK(kfit_trace_count(ours) == 8 && kfit_trace_count(theirs) == 8);
+    for (size_t i = 0; i < kfit_trace_count(ours); i++) {
+        char text[KFIT_KEY_TEXT_MAX];
+        kfit_key_format(&kfit_trace_at(ours, i)->key, text, sizeof text);
+        check_calls(theirs, text, KFIT_REASON_OFF, kfit_slot_calls(kfit_trace_at(ours, i)));
+    }
+    for (unsigned i = 0; i < KFIT_REASON_COUNT; i++)
+        CHECK_INT(kfit_trace_header(theirs)->unkeyed[i], kfit_trace_header(ours)->unkeyed[i]);
+}
+
+static const struct kfit_test tests[] = {
+    TEST(recorded_published_and_run),
+    TEST(keys_are_the_tuners),
+    TEST(every_rule_is_counted),
+    TEST(another_alpha_is_a_key_that_never_runs),
+    TEST(one_call_is_counted_once),
+    TEST(the_operator_pinned_it),
+    TEST(modes_bans_and_lists),
+    TEST(stale_and_strict),
+    TEST(a_refused_launch_is_the_original),
+    TEST(what_cannot_be_run_is_not_loaded),
+    TEST(the_first_call_is_captured),
+    TEST(two_devices),
+    TEST(a_crash_is_one_whatever_it_used),
+    TEST(one_cache_for_all_devices),
+    TEST(forked_children_have_no_gpu),
+    TEST(linked_or_loaded),
+    TEST(descriptors_are_read_anew_where_they_differ),
+    TEST(the_real_librarys_descriptors),
+};
+TEST_MAIN(tests)
