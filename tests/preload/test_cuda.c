@@ -464,6 +464,17 @@ static void one_cache_for_all_devices(void)
               kfit_trace_header(trace_of(0))->state_text);
 }
 
+/* Only a GPU's primary context is served, also if another one comes first. */
+static void another_context_comes_first(void)
+{
+    begin("");
+    publish_one("right", "", plain);
+    CHECK_STR(run(CALLS("gemmex context=1", "gemmex", "gemmex context=1"), EXTRA(cache_env)),
+              "0 right 1 0\n0 right 0 0\n0 right 1 0\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_NONE, 1);
+    CHECK_INT(kfit_trace_header(trace_of(0))->unkeyed[KFIT_REASON_STREAM_STATE], 1);
+}
+
 static void forked_children_have_no_gpu(void)
 {
     struct kfit_trace *t[TRACES_MAX];
@@ -564,6 +575,7 @@ static const struct kfit_test tests[] = {
     TEST(two_devices),
     TEST(a_crash_is_one_whatever_it_used),
     TEST(one_cache_for_all_devices),
+    TEST(another_context_comes_first),
     TEST(forked_children_have_no_gpu),
     TEST(linked_or_loaded),
     TEST(descriptors_are_read_anew_where_they_differ),
