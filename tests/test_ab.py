@@ -343,6 +343,14 @@ class Phases(Ab):
         self.assertGreater(r["off_s"], r["on_s"])
         self.assertGreater(r["predicted"] or 2, 1)
 
+    def test_captured_graphs_cannot_be_switched(self):
+        self.env.update(FIXTURE_GPU="0", FIXTURE_GRAPHS="c 0 0;r 0 10")
+        program = ["--", "sh", "-c", f"(sleep 60 & echo $! >&3; wait) 3>pid | {FIXTURE} hold '' unit '{key(64)}' 5 5"]
+        _, err = self.ab("--phases", 0.1, *program, rc=1)
+        self.assertRegex(err, r"on cuda0, graph 0 still replays kernels of kfit's")
+        self.assertIn("nothing can switch those; measure runs", err)
+        self.assertEqual(self.left(), [])
+
     def test_a_program_that_ends_first(self):
         out, err = self.ab("--phases", 0.1, "-n", 240, "--metric", "tokens/s: (.*)", *self.server(steps=400))
         self.assertRegex(err, "the program ended after [0-9]+ of 240 pairs")

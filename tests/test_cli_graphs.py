@@ -2,6 +2,7 @@
 cannot take out of it. Arguments: see cli_helpers.py."""
 import json
 import pathlib
+import struct
 import unittest
 
 from cli_helpers import FIXTURE, KFIT, SANITIZER, Held, Staged, key, main
@@ -104,7 +105,7 @@ class Graphs(Held, Staged):
         self.assertNotIn("graph", err)
         self.assertNotIn("GRAPHS GO ON", self.kfit("status", self.traces)[0])
 
-    def test_off_sees_what_was_captured_since_it_looked(self):
+    def test_off_again_names_what_was_captured_in_between(self):
         p = self.gpu()
         self.c("off", self.traces)
         self.tell(p, f"c 0 {OURS}")
@@ -167,6 +168,16 @@ class Graphs(Held, Staged):
                          [("cuda0", key(128)), ("cuda0", key(64)), ("host", key(64))])
         self.assertEqual(len(self.json("explain", "--json", "--pid", p.pid, key(128))), 1)
         self.end(p)
+
+    def test_a_report_counts_the_time_of_a_process_once(self):
+        self.c("approve", "--all")
+        self.end(self.gpu(FIXTURE_HOST="1"))
+        for path in pathlib.Path(self.traces).iterdir():  # which began 100 and 60 s before it ended
+            data = bytearray(path.read_bytes())
+            began = 1700000000 + (40 if "cuda0" in path.name else 0)
+            data[56:72] = struct.pack("<qq", began * 10**9, 1700000100 * 10**9)
+            path.write_bytes(data)
+        self.assertIn("of the 100 s from the first call to the end of each process", self.c("report", self.traces)[0])
 
     def test_tune_takes_the_device_of_the_trace(self):
         self.end(self.gpu())

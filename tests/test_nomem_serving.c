@@ -156,14 +156,17 @@ static void reading_merging_writing(void)
     struct kfit_recorder *r;
     struct kfit_error err;
     prepare();
-    struct kfit_recorder_params p = {.dir = traces};
+    struct kfit_recorder_params p = {.dir = traces, .suffix = "-cuda0", .live = true};
     CHECK_OK(kfit_recorder_create(&r, &p, &err), err);
     for (int i = 0; i < COUNT; i++)
         kfit_slot_count(kfit_recorder_slot(r, &records[i].key, kfit_key_hash(&records[i].key)), 1);
+    struct kfit_trace_kernel *k = kfit_recorder_kernel(r, "kernel", 1);
+    const struct kfit_trace_item item = {kfit_item_kernel(kfit_recorder_header(r), k), 0, 1};
+    CHECK(kfit_recorder_graph(r, 0, &item, 1));
     snprintf(traces, sizeof traces, "%s", kfit_recorder_path(r));
     kfit_recorder_destroy(r);
     CHECK(!read_merge_write());
-    each_allocation(read_merge_write, 8);
+    each_allocation(read_merge_write, 20);
 }
 
 static const struct kfit_test tests[] = {TEST(serving), TEST(forked_child), TEST(reading_merging_writing)};
