@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "kfit/cuda.h"
 #include "kfit/device.h"
@@ -27,9 +29,12 @@ struct loaded {
 };
 
 struct kfit_modules {
+    void *mark;
     size_t count, room;
     struct loaded **item; /* each stays where it is: kernels point to it */
 };
+
+enum { MARK_BYTES = 4096 };
 
 static const struct kfit_cuda *cu;
 static kfit_cu_device device;
@@ -159,12 +164,25 @@ static void drop(struct loaded *l)
     free(l);
 }
 
+/* Images on a GPU are in no map of the process. An empty file of the host images' name is, by which `kfit off` knows
+ * one that has kernels and no trace. NULL: not to be had, and nothing depends on it. */
+static void *mark(void)
+{
+    int fd = memfd_create("kfit-images", MFD_CLOEXEC);
+    void *p = fd < 0 ? MAP_FAILED : mmap(NULL, MARK_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    return p == MAP_FAILED ? NULL : p;
+}
+
 static void unload(struct kfit_modules *m)
 {
     if (!m)
         return;
     for (size_t i = 0; i < m->count; i++)
         drop(m->item[i]);
+    if (m->mark)
+        munmap(m->mark, MARK_BYTES);
     free(m->item);
     free(m);
 }
@@ -254,6 +272,7 @@ static enum kfit_status add(struct kfit_modules *m, const struct kfit_image *ima
 static enum kfit_status seal(struct kfit_modules *m, struct kfit_kernel *kernels, struct kfit_error *err)
 {
     (void)err;
+    m->mark = m->count ? mark() : NULL;
     for (size_t i = 0; i < m->count; i++)
         kernels[i] = (struct kfit_kernel){.entry = m->item[i],
                                           .workspace_bytes = m->item[i]->workspace_bytes,

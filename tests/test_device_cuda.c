@@ -125,6 +125,15 @@ static void memory_runs_out(void)
     dev->free(p, 1 << 20);
 }
 
+/* What `kfit off` looks for in /proc/PID/maps. */
+static bool marked(void)
+{
+    char *maps = kfit_test_read("/proc/self/maps", NULL);
+    const bool found = strstr(maps, "/memfd:kfit-images");
+    free(maps);
+    return found;
+}
+
 /* Runs a plan and gives what the second launch said. */
 static void run(const struct kfit_plan *plan, uint32_t facts[FACTS])
 {
@@ -135,6 +144,7 @@ static void run(const struct kfit_plan *plan, uint32_t facts[FACTS])
     struct kfit_kernel k;
     CHECK_OK(dev->load(&(struct kfit_image){cubin, bytes, plan}, 1, 3, &m, &k, &err), err);
     free(cubin); /* the set does not need it any more */
+    CHECK(marked());
     CHECK_INT(k.workspace_bytes, 4 * N);
     CHECK_INT(k.nargs, 3);
     void *a = device_memory(4 * N), *b = device_memory(4 * N), *c = device_memory(4 * (N + FACTS)), *ws = device_memory(4 * N);
@@ -150,6 +160,7 @@ static void run(const struct kfit_plan *plan, uint32_t facts[FACTS])
         CHECK_INT(out[i], 2002 * i);
     memcpy(facts, out + N, FACTS * sizeof *facts);
     dev->unload(m);
+    CHECK(!marked());
 }
 
 static void launches_follow_each_other(void)
