@@ -151,6 +151,7 @@ cJSON *cli_json_reasons(const uint64_t count[KFIT_TRACE_REASONS]); /* {"no_recor
 bool cli_find_shim(char *path, size_t size);
 bool cli_find_runner(char *path, size_t size);
 bool cli_find_runner_cuda(char *path, size_t size);
+bool cli_find_probe_cuda(char *path, size_t size);
 bool cli_find_demo(char *path, size_t size); /* the folder of its scripts */
 /* dir, else the default, in buf; absolute where it exists. */
 const char *cli_cache_dir(const char *dir, char *buf, size_t size);

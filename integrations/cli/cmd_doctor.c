@@ -1,7 +1,6 @@
 /* kfit doctor: what this machine offers, one line each, and what to do about what is missing. */
 #include <dirent.h>
 #include <dlfcn.h>
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,7 +16,6 @@
 
 #include <seccomp.h>
 
-#include "ceilings.h"
 #include "cli.h"
 #include "doctor.h"
 #include "kfit/compile.h"
@@ -223,42 +221,6 @@ static enum level numpy(const struct doctor *d, struct line *l)
     return FINE;
 }
 
-/* DT_NEEDED of a library, in file order, separated by spaces. */
-static bool needs(const char *path, char *out, size_t size)
-{
-    char *file = NULL;
-    size_t bytes;
-    bool ok = false;
-    out[0] = '\0';
-    if (cli_read_file(path, 64u << 20, &file, &bytes, NULL) != KFIT_OK)
-        return false;
-    const Elf64_Ehdr *e = (const void *)file;
-    if (bytes < sizeof *e || memcmp(e->e_ident, ELFMAG, SELFMAG) || e->e_ident[EI_CLASS] != ELFCLASS64 ||
-        e->e_shentsize != sizeof(Elf64_Shdr) || e->e_shoff > bytes ||
-        e->e_shnum > (bytes - e->e_shoff) / sizeof(Elf64_Shdr))
-        goto out;
-    const Elf64_Shdr *sh = (const void *)(file + e->e_shoff);
-    for (unsigned i = 0; i < e->e_shnum; i++) {
-        if (sh[i].sh_type != SHT_DYNAMIC || sh[i].sh_link >= e->e_shnum)
-            continue;
-        const Elf64_Shdr *str = &sh[sh[i].sh_link];
-        if (sh[i].sh_offset > bytes || sh[i].sh_size > bytes - sh[i].sh_offset || str->sh_offset > bytes ||
-            str->sh_size > bytes - str->sh_offset)
-            goto out;
-        const Elf64_Dyn *dyn = (const void *)(file + sh[i].sh_offset);
-        ok = true;
-        for (size_t k = 0; k < sh[i].sh_size / sizeof *dyn && dyn[k].d_tag != DT_NULL; k++) {
-            size_t at = dyn[k].d_un.d_val, used = strlen(out);
-            if (dyn[k].d_tag == DT_NEEDED && at < str->sh_size)
-                snprintf(out + used, size - used, "%s%s", used ? " " : "",
-                         cli_safe(file + str->sh_offset + at, str->sh_size - at));
-        }
-    }
-out:
-    free(file);
-    return ok;
-}
-
 static enum level shim(const struct doctor *d, struct line *l)
 {
     char path[PATH_MAX], list[256];
@@ -267,7 +229,7 @@ static enum level shim(const struct doctor *d, struct line *l)
         doctor_say(l, "libkfit_preload.so not found");
         return doctor_bad(l, FAIL, "build or install kfit completely");
     }
-    bool ok = needs(path, list, sizeof list);
+    bool ok = doctor_needs(path, list, sizeof list);
     doctor_say(l, "%s, needs %s", path, ok ? list : "?");
     if (!ok || strcmp(list, "libc.so.6"))
         return doctor_bad(
@@ -277,7 +239,7 @@ static enum level shim(const struct doctor *d, struct line *l)
 }
 
 /* What was found, or why it was not, and what to do. */
-static enum level found(struct line *l, bool is, const char *what, const char *why_not, enum level level,
+enum level doctor_found(struct line *l, bool is, const char *what, const char *why_not, enum level level,
                         const char *advice)
 {
     doctor_say(l, "%s", is ? what : why_not);
@@ -288,105 +250,8 @@ static enum level runner(const struct doctor *d, struct line *l)
 {
     char path[PATH_MAX];
     (void)d;
-    return found(l, cli_find_runner(path, sizeof path), path, "kfit-runner not found", FAIL,
-                 "build or install kfit completely; needed by tune and eval");
-}
-
-/* ---- what only --device=cuda needs: a machine without it is no broken one ---- */
-
-static const char cuda_only[] = "needed for --device=cuda only";
-
-static enum level nvrtc(const struct doctor *d, struct line *l)
-{
-    char version[64];
-    struct kfit_error err = {0};
-    (void)d;
-    return found(l, kfit_nvrtc_version(version, sizeof version, &err) == KFIT_OK, version, err.text, WARN,
-                 cuda_only);
-}
-
-static enum level cublas(const struct doctor *d, struct line *l)
-{
-    struct kfit_generic g;
-    struct kfit_error err = {0};
-    (void)d;
-    return found(l, cli_generic_cublas(NULL, &g, &err) == KFIT_OK, g.path, err.text, WARN, cuda_only);
-}
-
-static enum level runner_cuda(const struct doctor *d, struct line *l)
-{
-    char path[PATH_MAX];
-    (void)d;
-    return found(l, cli_find_runner_cuda(path, sizeof path), path, "kfit-runner-cuda not found", WARN,
-                 "build or install kfit completely; needed for --device=cuda only");
-}
-
-/* Asked of the runner, as tune does: what is said here is what it will say. */
-static enum level gpu(const struct doctor *d, struct line *l)
-{
-    char path[PATH_MAX], driver[64] = "?";
-    struct kfit_generic none = {0};
-    struct kfit_env env = {0};
-    struct kfit_device_info info = {0};
-    struct kfit_error err = {0};
-    (void)d;
-    enum kfit_status s =
-        kfit_judge_cuda_env(cli_find_runner_cuda(path, sizeof path) ? path : NULL, &none, &env, &info, &err);
-    if (s != KFIT_OK) {
-        doctor_say(l, "not here: %s", err.text[0] ? err.text : kfit_status_str(s));
-        return doctor_bad(l, WARN, cuda_only);
-    }
-    kfit_env_get(env.soft, "driver", driver, sizeof driver);
-    doctor_say(l, "%s, %s, %u multiprocessors, L2 %llu MiB, memory %llu MiB, driver for %s", info.model,
-               info.arch, info.units, (unsigned long long)info.l2_bytes >> 20,
-               (unsigned long long)info.memory_bytes >> 20, driver);
-    return FINE;
-}
-
-/* Really switched on and off again in the runner: a driver may refuse it only then. */
-static enum level cupti(const struct doctor *d, struct line *l)
-{
-    char path[PATH_MAX], text[64];
-    struct kfit_generic g = {0};
-    struct kfit_error err = {0};
-    (void)d;
-    cli_generic_cublas(NULL, &g, &err);
-    enum kfit_status s = kfit_judge_cuda_profiler(cli_find_runner_cuda(path, sizeof path) ? path : NULL, &g,
-                                                  text, sizeof text, &err);
-    if (s != KFIT_OK) {
-        doctor_say(l, "%s", err.text[0] ? err.text : kfit_status_str(s));
-        return doctor_bad(
-            l, WARN,
-            "kernel times are then not checked by a second clock, and every receipt says so; needed "
-            "for --device=cuda only");
-    }
-    doctor_say(l, "%s", text);
-    return FINE;
-}
-
-static int add_ceilings(void *line, const struct kfit_gpu_ceilings *c)
-{
-    struct line *l = line;
-    char text[600];
-    cli_ceilings_text(c, text, sizeof text);
-    doctor_say(l, "%s%s", l->text[0] ? " | " : "", text);
-    return 0;
-}
-
-/* What tune measured of the GPUs it ran on. */
-static enum level ceilings(const struct doctor *d, struct line *l)
-{
-    struct kfit_store *store = NULL;
-    struct kfit_error err = {0};
-    enum kfit_status s = kfit_store_open(d->cache, KFIT_STORE_READ, &store, &err);
-    if (s == KFIT_OK)
-        s = kfit_ceilings_each(store, add_ceilings, l, &err);
-    kfit_store_close(store);
-    if (!l->text[0])
-        doctor_say(l, "%s",
-                   s == KFIT_OK || s == KFIT_E_NOTFOUND ? "no GPU measured yet; tune and eval do it"
-                                                        : err.text);
-    return FINE;
+    return doctor_found(l, cli_find_runner(path, sizeof path), path, "kfit-runner not found", FAIL,
+                        "build or install kfit completely; needed by tune and eval");
 }
 
 static enum level trace_dir(const struct doctor *d, struct line *l)
@@ -493,12 +358,14 @@ static const struct {
     {"traces", trace_dir},
     {"cache", cache_dir},
     {"lock", device_lock},
-    {"nvrtc", nvrtc},
-    {"cublas", cublas},
-    {"cudarun", runner_cuda},
-    {"gpu", gpu},
-    {"cupti", cupti},
-    {"ceilings", ceilings},
+    {"nvrtc", doctor_nvrtc},
+    {"cublas", doctor_cublas},
+    {"cudarun", doctor_runner_cuda},
+    {"gpu", doctor_gpu},
+    {"cupti", doctor_cupti},
+    {"ceilings", doctor_ceilings},
+    {"hooks", doctor_hooks},
+    {"preloads", doctor_preloads},
     {"left", doctor_runs},
     {"unfinished", doctor_unfinished},
     {"state", doctor_state},

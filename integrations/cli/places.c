@@ -51,6 +51,13 @@ bool cli_find_runner_cuda(char *path, size_t size)
     return find(names, X_OK, path, size);
 }
 
+bool cli_find_probe_cuda(char *path, size_t size)
+{
+    static const char *const names[] = {"../preload/kfit-probe-cuda", KFIT_LIBEXECDIR "/kfit/kfit-probe-cuda",
+                                        NULL};
+    return find(names, X_OK, path, size);
+}
+
 bool cli_find_demo(char *path, size_t size)
 {
     static const char *const names[] = {"../demo/serve.py", KFIT_DATADIR "/kfit/demo/serve.py", NULL};
