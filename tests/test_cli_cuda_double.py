@@ -1,8 +1,9 @@
 """kfit eval, doctor and cache show with a GPU, on the double of one. Arguments: see cli_helpers.py; KFIT_DOUBLE names its folder."""
 import json
 import os
+import unittest
 
-from cli_helpers import Case, main
+from cli_helpers import SANITIZER, Case, main
 
 DOUBLE = os.environ["KFIT_DOUBLE"]
 GPU = "GPU-d0d0d0d0-d0d0-d0d0-d0d0-d0d0d0d0d0d0"
@@ -74,6 +75,48 @@ class OnADouble(Case):
     def test_doctor_names_the_gpu_of_the_lock(self):
         (found,) = json.loads(self.c("doctor", "--json", "lock")[0])
         self.assertIn(GPU, found["text"])
+
+    def doctor(self, check):
+        (found,) = json.loads(self.c("doctor", "--json", check)[0])
+        return found
+
+    @unittest.skipIf(SANITIZER != "none", "a shim with a sanitizer cannot be preloaded")
+    def test_doctor_counts_the_calls_of_a_program(self):
+        for name in ["libcublas.so.13", "libcublasLt.so.13"]:
+            os.symlink(f"{DOUBLE}/{name}", self.dir / name)
+        found = self.doctor("hooks")
+        self.assertRegex(found["text"], "^5 calls and 8 replays of captured ones were made, [0-9]+ counted$")
+        seen = int(found["text"].split()[-2])
+        self.assertGreaterEqual(seen, 5)
+        self.assertEqual((found["level"], found["advice"] == ""), ("ok", True) if seen == 13 else ("warn", False))
+        self.assertEqual([f for f in os.listdir(self.dir / "runtime/kfit") if f.startswith("run-")], [])  # nothing is left
+        self.env["LD_LIBRARY_PATH"] = "/nowhere"
+        found = self.doctor("hooks")
+        self.assertEqual((found["level"], found["advice"]), ("warn", "needed for --device=cuda only"))
+
+    def test_doctor_names_other_preloaded_libraries(self):
+        self.assertEqual(self.doctor("preloads")["text"], "nothing else is preloaded")
+        self.env["LD_PRELOAD"] = f"{DOUBLE}/libcuda.so.1:/nowhere/libkfit_preload.so"
+        found = self.doctor("preloads")
+        self.assertEqual(found["level"], "warn")
+        self.assertRegex(found["text"], rf"^LD_PRELOAD: {DOUBLE}/libcuda.so.1 defines .*cuLaunchKernelEx.*")
+        self.assertNotIn("libkfit", found["text"])
+        self.assertIn("the line hooks", found["advice"])
+        del self.env["LD_PRELOAD"]
+        (self.dir / "ld.so.preload").write_text("# /one.so\n/two.so:three.so\n")
+        rc, out, _ = self.private('mount --bind "$1" /etc || exit 99; exec "$K" doctor preloads', self.dir)
+        self.assertEqual(rc, 0)
+        self.assertIn("/etc/ld.so.preload: /two.so (cannot be read); /etc/ld.so.preload: three.so (found by the loader", out)
+
+    def test_doctor_says_what_a_container_lacks(self):
+        (self.dir / "nvidia").mkdir()
+        (self.dir / "nvidia/version").write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n")
+        script = 'mount --bind "$1" /proc/driver || exit 99; exec "$K" doctor gpu'
+        _, out, _ = self.private(script, self.dir)
+        self.assertIn("driver 580.95.05 for CUDA 13.0", out)
+        self.env["LD_LIBRARY_PATH"] = "/nowhere"
+        _, out, _ = self.private(script, self.dir)
+        self.assertRegex(out, r"(?s)^warn gpu .*kernel module 580\.95\.05 is loaded: a container")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,94 @@
+"""The programs that need PyTorch or a GPU, as far as they go without: messages, intervals, and a story in which nothing works.
+
+Arguments: the source folder."""
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(sys.argv.pop(1))
+PROGRAMS = ["integrations/demo/torch_decode.py", "integrations/demo/torch_ranks.py", "tests/gpu/soak_torch.py"]
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        temp = tempfile.TemporaryDirectory(prefix="kfit-torch-")
+        self.addCleanup(temp.cleanup)
+        self.dir = pathlib.Path(temp.name)
+
+    def script(self, path, text):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+        return path
+
+    def test_without_pytorch_they_say_so(self):
+        (self.dir / "torch.py").write_text("raise ImportError('no torch here')")
+        for name in PROGRAMS[:2]:
+            p = subprocess.run([sys.executable, ROOT / name], text=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(self.dir)})
+            self.assertEqual(p.returncode, 1)
+            self.assertEqual(p.stderr, f"{name.split('/')[-1]}: no torch here; this program needs PyTorch and transformers\n")
+
+    def test_without_a_gpu_they_say_so(self):
+        """On a PyTorch that is none."""
+        (self.dir / "torch/nn").mkdir(parents=True)
+        (self.dir / "torch/__init__.py").write_text("class cuda:\n    is_available = lambda: False\n    device_count = lambda: 0\n")
+        for name in ("torch/nn/__init__.py", "torch/nn/functional.py", "transformers.py"):
+            (self.dir / name).write_text("")
+        for name in PROGRAMS:
+            p = subprocess.run([sys.executable, ROOT / name], text=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(self.dir)})
+            self.assertEqual(p.returncode, 1, name)
+            self.assertIn("PyTorch sees", p.stderr)
+            self.assertNotIn("Traceback", p.stderr)
+
+    def test_wrong_arguments(self):
+        for more in ["--batches=0", "--batches=1,x", "--rounds=0"]:
+            p = subprocess.run([sys.executable, ROOT / PROGRAMS[0], more], text=True, capture_output=True)
+            self.assertEqual((p.returncode, "batches are numbers" in p.stderr), (2, True), p.stderr)
+
+    def test_intervals_are_of_order_statistics(self):
+        for path in ["integrations/demo/torch_decode.py", "tests/gpu/bench_shim.py"]:
+            interval = load(path).interval
+            self.assertEqual(interval([5, 1, 3, 2, 4]), (3, 1, 5))  # five give no 95 %: all of them
+            self.assertEqual(interval([6, 1, 2, 3, 4, 5]), (3.5, 1, 6))  # 2/64 outside
+            self.assertEqual(interval(list(range(1, 21))), (10.5, 6, 15))  # as every table of the sign test has it
+
+    def story(self, kfit, python, *more):
+        build = self.dir / "build"
+        self.script(build / "integrations/cli/kfit", kfit)
+        p = subprocess.run([sys.executable, ROOT / "tests/gpu/story.py", self.dir / "out", "--build", build, "--python",
+                            self.script(self.dir / "python", python), "--work", self.dir / "work", *more], text=True, capture_output=True, timeout=60)
+        return p, json.loads((self.dir / "out/story.json").read_text())
+
+    def test_a_story_in_which_nothing_works_is_told_to_its_end(self):
+        p, story = self.story("echo no such luck >&2; exit 3", "exit 4")
+        self.assertEqual(p.returncode, 1)
+        self.assertEqual([s["step"] for s in story["steps"]],
+                         ["doctor", "plain", "record", "seen", "tune", "approve", "dispatch", "off", "ab", "shim", "ranks", "report"])
+        self.assertFalse(any(s["ok"] for s in story["steps"]))
+        self.assertIn("status 3", story["steps"][5]["why"])
+        self.assertIn("no such luck", story["steps"][5]["commands"][0]["tail"])
+        self.assertEqual(len(story["summary"]), 8)
+
+    def test_a_story_ends_in_time(self):
+        p, story = self.story("echo []", "sleep 30 & sleep 30", "--budget", "7", "--steps", "doctor,plain,approve")
+        self.assertEqual(p.returncode, 1)
+        self.assertEqual([s["ok"] for s in story["steps"]], [True, False, False])
+        self.assertIn("out of time", story["steps"][1]["why"])
+        self.assertIn("no time left", story["steps"][2]["why"])
+        self.assertLess(story["seconds"], 20)
+
+
+if __name__ == "__main__":
+    unittest.main()
