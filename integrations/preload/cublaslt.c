@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kfit/hash.h"
 #include "preload.h"
 
 enum { ATTRIBUTES = 64 };
@@ -179,63 +178,87 @@ static enum kfit_reason read_all(const struct kfit_cublaslt *lt, cublaslt_desc d
 
 /* ---- remembering ---- */
 
-/* What a reading was made from: the descriptor without its bias, and the layouts of A, B and C. */
-struct bytes {
-    struct kfit_cublaslt_desc desc;
-    struct kfit_cublaslt_layout layout[3];
-};
-
 /* Claimed by its hash, readable once whole. Never freed: when the table is full, new ones are read each time. */
 struct memo {
     uint64_t hash;
     uint32_t ready;
     const struct kfit_blas *blas;
-    struct bytes bytes;
     struct reading reading;
+    struct kfit_cublaslt_desc desc; /* what it was read from, the bias set aside */
+    struct kfit_cublaslt_layout layout[3];
 };
 static struct memo memos[MEMOS];
 
-static struct reading read_anew(const struct kfit_blas *blas, cublaslt_desc desc,
-                                const cublaslt_layout layout[3])
+/* Of those words that mostly differ: the hash only finds, all bytes decide. Four chains, so that they run side by side. */
+static inline uint64_t hash_of(cublaslt_desc desc, const cublaslt_layout layout[3], int bias_word)
 {
-    struct reading r = {0};
-    r.reason = read_all(&blas->lt, desc, layout, &r);
+    const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h[4] = {1, 2, 3, 4};
+    for (int i = 0; i < 8; i++)
+        h[3] = (h[3] ^ (i == bias_word ? 0 : desc->word[i])) * prime;
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 3; j++)
+            h[j] = (h[j] ^ layout[j]->word[i]) * prime;
+    h[0] = (h[0] ^ h[1] >> 29) * prime ^ (h[2] ^ h[3] >> 31) * prime;
+    return (h[0] ^ h[0] >> 32) | 1;
+}
+
+static inline bool same(const struct memo *m, const struct kfit_blas *blas, cublaslt_desc desc,
+                        const cublaslt_layout layout[3])
+{
+    const size_t before = (size_t)blas->lt.bias_word, after = before + 1;
+    return m->blas == blas && !memcmp(m->desc.word, desc->word, before * 8) &&
+           !memcmp(m->desc.word + after, desc->word + after, sizeof *desc - after * 8) &&
+           !memcmp(&m->layout[0], layout[0], sizeof *layout[0]) &&
+           !memcmp(&m->layout[1], layout[1], sizeof *layout[1]) &&
+           !memcmp(&m->layout[2], layout[2], sizeof *layout[2]);
+}
+
+static const struct reading *read_anew(const struct kfit_blas *blas, cublaslt_desc desc,
+                                       const cublaslt_layout layout[3], struct reading *r)
+{
+    memset(r, 0, sizeof *r);
+    r->reason = read_all(&blas->lt, desc, layout, r);
     return r;
 }
 
-/* Into *r, which is the caller's: its key is completed in place. */
-static void read_call(const struct kfit_blas *blas, cublaslt_desc desc, const cublaslt_layout layout[3],
-                      struct reading *r)
+__attribute__((noinline)) static const struct reading *read_far(const struct kfit_blas *blas,
+                                                                cublaslt_desc desc,
+                                                                const cublaslt_layout layout[3],
+                                                                uint64_t hash, struct reading *spare)
 {
-    struct bytes bytes;
-    if (blas->lt.bias_word < 0) {
-        *r = read_anew(blas, desc, layout);
-        return;
-    }
-    bytes.desc = *desc;
-    bytes.desc.word[blas->lt.bias_word] = 0;
-    for (int i = 0; i < 3; i++)
-        bytes.layout[i] = *layout[i];
-    uint64_t hash = XXH3_64bits(&bytes, sizeof bytes) | 1;
-    uint32_t at = (uint32_t)(hash >> 32) % MEMOS;
-    for (int i = 0; i < PROBES; i++, at = (at + 1) % MEMOS) {
+    uint32_t at = (uint32_t)hash % MEMOS;
+    for (int i = 0; blas->lt.bias_word >= 0 && i < PROBES; i++, at = (at + 1) % MEMOS) {
         struct memo *m = &memos[at];
         uint64_t have = __atomic_load_n(&m->hash, __ATOMIC_RELAXED);
-        if (have == hash && __atomic_load_n(&m->ready, __ATOMIC_ACQUIRE) && m->blas == blas &&
-            !memcmp(&m->bytes, &bytes, sizeof bytes)) {
-            *r = m->reading;
-            return;
-        }
+        if (have == hash && __atomic_load_n(&m->ready, __ATOMIC_ACQUIRE) && same(m, blas, desc, layout))
+            return &m->reading;
         if (!have &&
             __atomic_compare_exchange_n(&m->hash, &have, hash, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
             m->blas = blas;
-            m->bytes = bytes;
-            *r = m->reading = read_anew(blas, desc, layout);
+            m->desc = *desc;
+            for (int j = 0; j < 3; j++)
+                m->layout[j] = *layout[j];
+            read_anew(blas, desc, layout, &m->reading);
             __atomic_store_n(&m->ready, 1, __ATOMIC_RELEASE);
-            return;
+            return &m->reading;
         }
     }
-    *r = read_anew(blas, desc, layout);
+    return read_anew(blas, desc, layout, spare);
+}
+
+static inline const struct reading *read_call(const struct kfit_blas *blas, cublaslt_desc desc,
+                                              const cublaslt_layout layout[3], struct reading *spare)
+{
+    uint64_t hash = 0;
+    if (__builtin_expect(blas->lt.bias_word >= 0, 1)) {
+        hash = hash_of(desc, layout, blas->lt.bias_word);
+        const struct memo *m = &memos[(uint32_t)hash % MEMOS];
+        if (__atomic_load_n(&m->hash, __ATOMIC_RELAXED) == hash &&
+            __atomic_load_n(&m->ready, __ATOMIC_ACQUIRE) && same(m, blas, desc, layout))
+            return &m->reading;
+    }
+    return read_far(blas, desc, layout, hash, spare);
 }
 
 /* ---- calls ---- */
@@ -261,21 +284,25 @@ int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha
     struct kfit_gpu *gpu = kfit_call_begin(site);
     if (gpu) {
         const cublaslt_layout layouts[3] = {layout_a, layout_b, layout_d};
-        struct reading r;
+        const struct reading *r = NULL;
+        struct reading spare;
+        union kfit_key key;
         const void *args[4], *bias = NULL;
         enum kfit_reason reason = KFIT_REASON_FLAGS;
         if (desc && layout_a && layout_b && layout_c && layout_d && alpha && beta && c == d &&
-            !memcmp(layout_c, layout_d, sizeof *layout_d)) {
-            read_call(site->blas, desc, layouts, &r);
-            reason = (enum kfit_reason)r.reason;
+            (layout_c == layout_d || !memcmp(layout_c, layout_d, sizeof *layout_d))) {
+            r = read_call(site->blas, desc, layouts, &spare);
+            reason = (enum kfit_reason)r->reason;
         }
-        if (!reason && r.key.gemm.epi)
+        if (!reason && r->key.gemm.epi)
             reason = bias_of(&site->blas->lt, desc, &bias);
-        if (!reason)
-            reason = kfit_product_finish(&r.key, r.strides, alpha, beta, a, b, d, bias, args);
+        if (!reason) {
+            memcpy(key.words, r->key.words, KFIT_GEMM_KEY_BATCHED_BYTES);
+            reason = kfit_product_finish(&key, r->strides, alpha, beta, a, b, d, bias, args);
+        }
         if (reason)
             kfit_call_refuse(gpu, stream, reason);
-        else if (kfit_call_offer(gpu, site->blas, &r.key, args, stream))
+        else if (kfit_call_offer(gpu, site->blas, &key, args, stream))
             return KFIT_CUBLAS_OK;
     }
     KFIT_RETURN_ORIGINAL(site, cublasLtMatmul, handle, desc, alpha, a, layout_a, b, layout_b, beta, c,

@@ -180,10 +180,13 @@ static void tell(const struct call *c, double start_ns, double ns)
 /* Another user: in some of all 200 us everything takes longer, up to `load` per cent. */
 static double beside_others(void)
 {
+    const double load = kfit_double_number("load", 0);
+    if (load <= 0)
+        return 1;
     uint64_t z = (uint64_t)(gpu.now_ns / 2e5) * 0x9e3779b97f4a7c15u + (uint64_t)getpid();
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return 1 + kfit_double_number("load", 0) / 100 * (double)(z >> 40) * 0x1p-24;
+    return 1 + load / 100 * (double)(z >> 40) * 0x1p-24;
 }
 
 void run_call(const void *arg)

@@ -33,6 +33,8 @@ const char *kfit_double_text(const char *name, const char *otherwise)
 {
     static char value[64];
     char line[64];
+    if (!settings()[1])
+        return otherwise;
     snprintf(line, sizeof line, "\n%s ", name);
     const char *p = strstr(settings(), line);
     if (!p)
