@@ -51,7 +51,7 @@ static void look(struct kfit_server *s, struct kfit_surroundings *o, const void 
 }
 
 /* A context not seen before. *stray: the GPU served, if the context is another one of it. */
-__attribute__((noinline)) static struct kfit_gpu *meet(struct kfit_gpu **stray)
+__attribute__((noinline)) static struct kfit_gpu *meet(kfit_cu_context context, struct kfit_gpu **stray)
 {
     struct seen at;
     struct kfit_gpu *gpu = NULL;
@@ -60,7 +60,10 @@ __attribute__((noinline)) static struct kfit_gpu *meet(struct kfit_gpu **stray)
         at.ordinal < KFIT_GPUS_MAX) {
         struct kfit_gpu *g = &gpus[at.ordinal];
         struct kfit_server *s = &kfit_servers[KFIT_SERVER_GPU + at.ordinal];
-        if (__atomic_load_n(&g->context, __ATOMIC_ACQUIRE)) {
+        void *known = __atomic_load_n(&g->context, __ATOMIC_ACQUIRE);
+        if (known == (void *)context) { /* met meanwhile, by another thread */
+            gpu = g->dispatcher ? g : NULL;
+        } else if (known) {
             *stray = g->dispatcher ? g : NULL;
         } else if (kfit_cuda_attach(&at.context, &at.ordinal, &at.info, NULL) == KFIT_OK) {
             struct kfit_dispatcher *d = kfit_serve(s, look, &at);
@@ -106,7 +109,7 @@ static inline struct kfit_gpu *current(struct kfit_gpu **stray)
     for (unsigned i = 0; i < KFIT_GPUS_MAX; i++)
         if (__atomic_load_n(&gpus[i].context, __ATOMIC_ACQUIRE) == (void *)context)
             return gpus[i].dispatcher ? &gpus[i] : NULL;
-    return meet(stray);
+    return meet(context, stray);
 }
 
 struct kfit_gpu *kfit_gpu_current(void)

@@ -226,6 +226,12 @@ static int matmul(any handle, struct shape *s, const void *alpha, const void *be
 }
 
 #ifdef LT_ONLY
+static int threaded_call(any h, const float *one, const float *zero)
+{
+    (void)h, (void)one, (void)zero;
+    return 0;
+}
+
 static int open_handle(int device)
 {
     (void)device;
@@ -248,6 +254,12 @@ static int dispatch(any h, struct shape *s, const void *alpha, const void *beta,
     return matmul(h, s, alpha, beta, stream, ws);
 }
 #else
+static int threaded_call(any h, const float *one, const float *zero)
+{
+    return cublasGemmEx(h, 0, 0, 13, 7, 5, one, mem_a, CUDA_R_16BF, 13, mem_b, CUDA_R_16BF, 5, zero, mem_c,
+                        CUDA_R_16BF, 13, 68, 99);
+}
+
 static int open_handle(int device)
 {
     int r = cublasCreate_v2(&handles[device]);
@@ -376,6 +388,32 @@ static void call_in_child(void)
         printf("child: %x\n", (unsigned)status);
 }
 
+/* Many threads, each with the same call, from the first one on. The product is nobody's: they all write it. */
+static void *calls_of_thread(void *times)
+{
+    const float one = 1, zero = 0;
+    int failed = 0;
+    cuCtxSetCurrent(primary[0]);
+    for (long i = 0; i < (long)(intptr_t)times; i++)
+        failed += threaded_call(handles[0], &one, &zero) != 0;
+    return (void *)(intptr_t)failed;
+}
+
+static void call_in_threads(void)
+{
+    pthread_t thread[64];
+    long n = get("threads", 1), failed = 0;
+    for (long i = 0; i < n; i++)
+        if (pthread_create(&thread[i], NULL, calls_of_thread, (void *)(intptr_t)get("times", 1)))
+            exit(5);
+    for (long i = 0; i < n; i++) {
+        void *r;
+        pthread_join(thread[i], &r);
+        failed += (long)(intptr_t)r;
+    }
+    printf("%ld failed\n", failed);
+}
+
 static void begin(void)
 {
     int gpus = 0;
@@ -405,6 +443,10 @@ int CUDA_MAIN(int argc, char **argv)
         said = argv[i];
         if (is("die"))
             kill(getpid(), SIGKILL);
+        if (is("threads")) {
+            call_in_threads();
+            continue;
+        }
         for (long n = get("times", 1); n; n--)
             (get("fork", 0) ? call_in_child : call)();
     }

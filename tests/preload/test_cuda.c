@@ -239,6 +239,8 @@ static void every_rule_is_counted(void)
         {"gemmex compute=77", KFIT_REASON_FLAGS, true},
         {"gemmex algo=0", KFIT_REASON_FLAGS, true},
         {"gemmex type_b=0", KFIT_REASON_FLAGS, true},
+        {"gemmex k=0", KFIT_REASON_FLAGS, false},
+        {"batched batch=0", KFIT_REASON_FLAGS, true},
         {"gemmex no_handle=1", KFIT_REASON_STREAM_STATE, true},
         {"gemmex context=1", KFIT_REASON_STREAM_STATE, false},
         {"matmul bias=1,attr=2,value=1,lt_pointers=1", KFIT_REASON_POINTER_MODE, true},
@@ -280,6 +282,15 @@ static void every_rule_is_counted(void)
     for (unsigned i = 0; i < KFIT_REASON_COUNT; i++)
         CHECK_MSG(kfit_trace_header(t)->unkeyed[i] == want[i], "%s: %llu, expected %llu", kfit_reason_name(i),
                   (unsigned long long)kfit_trace_header(t)->unkeyed[i], (unsigned long long)want[i]);
+}
+
+static void a_pointer_between_elements_is_no_key(void)
+{
+    begin("");
+    run(CALLS("gemmex offset_a=1"), NULL); /* a GPU faults there, and so does the double */
+    const struct kfit_trace *t = trace_of(0);
+    CHECK_INT(kfit_trace_header(t)->unkeyed[KFIT_REASON_ALIGN], 1);
+    CHECK_INT(trace_calls(t), 1);
 }
 
 static void another_alpha_is_a_key_that_never_runs(void)
@@ -464,6 +475,20 @@ static void one_cache_for_all_devices(void)
               kfit_trace_header(trace_of(0))->state_text);
 }
 
+static void threads_that_start_together_lose_no_call(void)
+{
+    begin("");
+    publish_one("right", "", plain);
+    CHECK_STR(run(CALLS("threads threads=8,times=500"), EXTRA(cache_env)), "0 failed\n");
+    const struct kfit_trace *t = trace_of(0);
+    CHECK_INT(trace_calls(t), 8 * 500);
+    /* but for those that came while one was starting; some ran while another was still entering their key */
+    const uint64_t *unkeyed = kfit_trace_header(t)->unkeyed;
+    CHECK_INT(trace_calls_of(t, plain, KFIT_REASON_NONE) + unkeyed[KFIT_REASON_NONE] +
+                  unkeyed[KFIT_REASON_OFF],
+              8 * 500);
+}
+
 /* Only a GPU's primary context is served, also if another one comes first. */
 static void another_context_comes_first(void)
 {
@@ -564,6 +589,7 @@ static const struct kfit_test tests[] = {
     TEST(recorded_published_and_run),
     TEST(keys_are_the_tuners),
     TEST(every_rule_is_counted),
+    TEST(a_pointer_between_elements_is_no_key),
     TEST(another_alpha_is_a_key_that_never_runs),
     TEST(one_call_is_counted_once),
     TEST(the_operator_pinned_it),
@@ -575,6 +601,7 @@ static const struct kfit_test tests[] = {
     TEST(two_devices),
     TEST(a_crash_is_one_whatever_it_used),
     TEST(one_cache_for_all_devices),
+    TEST(threads_that_start_together_lose_no_call),
     TEST(another_context_comes_first),
     TEST(forked_children_have_no_gpu),
     TEST(linked_or_loaded),
