@@ -75,11 +75,45 @@ class Programs(unittest.TestCase):
         p, story = self.story("echo no such luck >&2; exit 3", "exit 4")
         self.assertEqual(p.returncode, 1)
         self.assertEqual([s["step"] for s in story["steps"]],
-                         ["doctor", "plain", "record", "seen", "tune", "approve", "dispatch", "off", "ab", "shim", "ranks", "report"])
+                         ["doctor", "plain", "record", "seen", "tune", "approve", "dispatch", "off", "ab", "soak", "shim", "ranks", "report"])
         self.assertFalse(any(s["ok"] for s in story["steps"]))
         self.assertIn("status 3", story["steps"][5]["why"])
         self.assertIn("no such luck", story["steps"][5]["commands"][0]["tail"])
         self.assertEqual(len(story["summary"]), 8)
+
+    def test_a_story_in_which_all_works(self):
+        """With a kfit and a python that only pretend: what is asked of them, and what is made of their answers."""
+        key = "gemm/bf16,bf16,bf16/acc=f32/m=4,n=2048,k=1024/nt/lda=1024,ldb=1024,ldc=2048/alpha=1,beta=0/align=16"
+        self.script(self.dir / "build/tests/gpu/bench_shim", "echo gemm_ex 5000.0")
+        kfit = f"""
+echo "[1/2] a message" >&2
+value() {{ want=$1; shift; while [ "$1" != "$want" ]; do shift; done; echo "$2"; }}
+case "$1 $2" in
+"doctor "*) echo '[]' ;;
+"run "*) t=$(value --trace "$@"); mkdir -p $t; : > $t/1-cuda0.kft; while [ "$1" != -- ]; do shift; done; shift; exec "$@" ;;
+"trace ls") case "$*" in *off-*) h=0 ;; *) h=900 ;; esac; echo '[{{"path":"1-cuda0.kft","calls":1000,"hits":'$h'}}]' ;;
+"trace export") echo '{{"keys":[{{"key":"{key}","calls":1000}}]}}' ;;
+"cache ls") echo '[{{"key":"{key}","kind":"winner","ratio":1.5,"ns_candidate":2,"ns_incumbent":3}}]' ;;
+"ab "*) echo '{{"metrics":[{{"ratio":1.2,"lo":1.1,"hi":1.3}}]}}' > $(value --out "$@") ;;
+"report "*) for w in "$@"; do case $w in --json=*) echo '{{"keys":[{{"key":"{key}","verdict":"promoted"}}]}}' > ${{w#--json=}} ;; esac; done ;;
+"tune "*|"approve "*|"off "*|"on "*|"explain "*) ;;
+*) exit 9 ;;
+esac"""
+        python = """
+[ "$1" = -c ] && echo 1
+while [ $# -gt 0 ]; do [ "$1" = --json ] && echo '{"batches":[{"batch":4,"us":100.0,"rms_error":0.01,"gemm_share":0.8}],"calls":900}' > "$2"; shift; done
+exit 0"""
+        p, story = self.story(kfit, python, "--models", "m-tp4", "--batches", "4")
+        self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
+        steps = {s["step"]: s for s in story["steps"]}
+        self.assertEqual(steps["seen"]["results"]["keys"], {key: 1000})
+        self.assertEqual(steps["tune"]["results"][0]["kind"], "winner")
+        self.assertIn("--shape 4,2048,1024", steps["soak"]["commands"][1]["command"])
+        self.assertEqual(steps["shim"]["results"]["rows"][0]["call"], "gemm_ex")
+        self.assertEqual(steps["ranks"]["skipped"], "two GPUs are needed")
+        self.assertEqual(steps["report"]["results"], {"keys": 1, "promoted": 1})
+        self.assertEqual(story["summary"], [dict(model="m-tp4", batch=4, plain=100.0, record=100.0, dispatch=100.0, gemm_share=0.8, error=0.01,
+                                                 error_dispatched=0.01, ab=[1.2, 1.1, 1.3])])
 
     def test_a_story_ends_in_time(self):
         p, story = self.story("echo []", "sleep 30 & sleep 30", "--budget", "7", "--steps", "doctor,plain,approve")

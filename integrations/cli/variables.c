@@ -43,7 +43,8 @@ const struct cli_variable cli_variables[] = {
      "1: a running process takes over newly approved generations. Never for one of several ranks, which must "
      "all hold one table: then, and with KFIT_GENERATION, it is ignored."},
     {"KFIT_PINNED", true, false,
-     "1: kernels run on a GPU also where CUBLAS_WORKSPACE_CONFIG or VLLM_BATCH_INVARIANT asks for the same bits "
+     "1: kernels run on a GPU also where CUBLAS_WORKSPACE_CONFIG or VLLM_BATCH_INVARIANT asks for the same "
+     "bits "
      "every time. 0 or unset: there the original runs."},
     {"CUBLAS_WORKSPACE_CONFIG", true, false,
      "Pins cuBLAS's workspace, for results that repeat: calls of cuBLAS then stay with the original, unless "

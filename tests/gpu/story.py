@@ -6,6 +6,7 @@
   dispatch  the same again with the winners
   off       kfit off, a run with no call replaced, kfit on
   ab        with and without dispatch in turn, in one process, graphs captured anew
+  soak      --soak-calls of one shape, compared with cuBLAS's on the GPU
   shim      what the shim adds to a call
   ranks     a tensor-parallel group with an approval in between, where there are two GPUs
   report
@@ -19,6 +20,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -87,8 +89,12 @@ class Story:
     def json_of(self, *words, **more):
         """What a kfit command prints with --json: messages, if any, stand before or after it."""
         text = self.kfit(*words, **more)
-        starts = [i for i in (text.find("["), text.find("{")) if i >= 0]
-        return json.JSONDecoder().raw_decode(text, min(starts))[0] if starts else None
+        for at in re.finditer(r"(?m)^[\[{]", text):
+            try:
+                return json.JSONDecoder().raw_decode(text, at.start())[0]
+            except ValueError:
+                continue
+        raise Failed(f"no JSON from kfit {words[0]}: {text[-200:]}")
 
     def decode(self, name, model, *before, extra=()):
         """One run of torch_decode.py, what it found in the step's results."""
@@ -179,28 +185,64 @@ class Story:
 
         self.each_model(one)
 
+    def winner(self):
+        """m, n, k of one plain bf16 linear that has a kernel in the generation, as the programs take it; None: there is none."""
+        for r in self.json_of("cache", "ls", "--json", "--cache", self.cache):
+            op = r["key"].split("/")  # gemm/bf16,bf16,bf16/acc=f32/m=4,n=2048,k=2048/nt/...
+            if r["kind"] == "winner" and op[1] == "bf16,bf16,bf16" and op[4] == "nt" and not any(p.startswith(("epi=", "batch=")) for p in op):
+                return ",".join(f.split("=")[1] for f in op[3].split(","))
+        return None
+
+    def soak(self):
+        shape, file, traces = self.winner(), self.work / "soak.json", self.work / "soak"
+        if not shape:
+            raise Failed("the generation has no kernel for a plain bf16 linear")
+        self.kfit("run", "--cache", self.cache, "--trace", traces, "--", self.a.python, ROOT / "tests/gpu/soak_torch.py", "--shape", shape,
+                  "--calls", self.a.soak_calls, "--seconds", 300, "--json", file, limit=400)
+        found = json.loads(file.read_text())
+        found["hits"] = sum(t["hits"] for t in self.json_of("trace", "ls", "--json", traces))
+        self.step["results"] = found
+        if found["hits"] < found["calls"]:
+            raise Failed(f"{found['calls']} calls, and only {found['hits']} by kfit")
+
     def shim(self):
-        key = next((r["key"] for r in self.json_of("cache", "ls", "--json", "--cache", self.cache) 
-                    if r["kind"] == "winner" and not any(p in r["key"] for p in ("/epi=", "/batch="))), None)
-        words = []
-        if key:  # "gemm/.../m=4,n=2048,k=2048/nt/..."
-            shape = {k: v for k, v in (f.split("=") for f in key.split("/")[3].split(","))}
-            words = ["--cache", self.cache, "--shape", ",".join(shape[d] for d in "mnk")]
-        file = self.work / "shim.json"
+        shape, file = self.winner(), self.work / "shim.json"
         self.run(sys.executable, ROOT / "tests/gpu/bench_shim.py", self.a.build / "tests/gpu/bench_shim",
-                 self.a.build / "integrations/preload/libkfit_preload.so", "--pairs", 7, "--json", file, *words,
-                 *(["--cublas", self.a.cublas] if self.a.cublas else []), limit=200)
+                 self.a.build / "integrations/preload/libkfit_preload.so", "--pairs", 7, "--json", file,
+                 *(["--cache", self.cache, "--shape", shape] if shape else []), *(["--cublas", self.a.cublas] if self.a.cublas else []), limit=200)
         self.step["results"] = json.loads(file.read_text())
 
     def ranks(self):
+        """Recorded, tuned and approved for themselves: at another tensor-parallel size the shapes are others. What is approved
+        in between takes the router's kernel away."""
         gpus = self.run(self.a.python, "-c", "import torch; print(torch.cuda.device_count())")
         if int(gpus.split()[-1]) < 2:
-            raise Failed("two GPUs are needed")
-        file = self.work / "ranks.json"
-        self.kfit("run", "--cache", self.cache, "--trace", self.work / "ranks", "--", self.a.python, DEMO / "torch_ranks.py", "--kfit", self.a.kfit,
-                  "--json", file, "--between", f"{self.a.kfit} approve --all --note between --cache {self.cache} || {self.a.kfit} rollback --cache {self.cache}",
-                  limit=150)
-        self.step["results"] = json.loads(file.read_text())
+            self.step["skipped"] = "two GPUs are needed"
+            return
+        cache, results = self.work / "cache-ranks", {}
+        self.step["results"] = results
+
+        def run(name, *before, extra=()):
+            file, traces = self.work / f"ranks-{name}.json", self.work / f"ranks-{name}"
+            try:
+                self.kfit("run", *before, "--trace", traces, "--", self.a.python, DEMO / "torch_ranks.py", "--kfit", self.a.kfit, "--steps", 32,
+                          "--json", file, *extra, limit=150)
+            finally:
+                if file.exists():
+                    results[name] = json.loads(file.read_text())
+                    results[name]["hits"] = [t["hits"] for t in self.json_of("trace", "ls", "--json", traces) if "-cuda" in t["path"]]
+
+        run("record")
+        where = sorted(glob.glob(f"{self.work}/ranks-record/*-cuda*.kft"))
+        self.kfit("tune", "--wait", "--cache", cache, "--seed", 1, "--seconds", 60, "--evaluations", 4, *where, limit=150)
+        self.kfit("approve", "--all", "--cache", cache)
+        keys = [r["key"] for r in self.json_of("cache", "ls", "--json", "--cache", cache) if r["kind"] == "winner"]
+        key = next((k for k in keys if "n=256,k=3072/" in k), keys[0])
+        run("between", "--cache", cache, extra=["--between", f"{self.a.kfit} cache disable --cache {cache} {key} && {self.a.kfit} approve --all --cache {cache}"])
+        run("pinned", "--cache", cache, "--generation", 2,
+            extra=["--stagger", "--between", f"{self.a.kfit} cache enable --cache {cache} {key} && {self.a.kfit} approve --all --cache {cache}"])
+        if not all(h > 0 for h in results["between"]["hits"]):
+            raise Failed(f"calls replaced by rank: {results['between']['hits']}")
 
     def report(self):
         where = [t for m in self.found["models"] for t in glob.glob(f"{self.work}/dispatch-{m}/*-cuda*.kft")] or self.traces("record")
@@ -210,7 +252,7 @@ class Story:
         for k in keys[:3]:
             self.kfit("explain", k["key"], "--cache", self.cache, ok=(0, 1))
 
-    steps = [doctor, plain, record, seen, tune, approve, dispatch, off, ab, shim, ranks, report]
+    steps = [doctor, plain, record, seen, tune, approve, dispatch, off, ab, soak, shim, ranks, report]
 
     def tell(self):
         wanted = self.a.steps.split(",") if self.a.steps else [s.__name__ for s in self.steps]
@@ -228,7 +270,7 @@ class Story:
             except Exception:  # a surprise in one step is no reason to lose the others
                 self.step.update(ok=False, why=traceback.format_exc()[-1500:])
             self.step["seconds"] = round(time.monotonic() - start, 1)
-            print(f"{'ok    ' if self.step['ok'] else 'FAILED'} {s.__name__:9} {self.step['seconds']:6.1f} s  {self.step.get('why', '')[-400:]}",
+            print(f"{'ok    ' if self.step['ok'] else 'FAILED'} {s.__name__:9} {self.step['seconds']:6.1f} s  {self.step.get('why', self.step.get('skipped', ''))[-400:]}",
                   flush=True)
             self.save()
         self.summary()
@@ -268,6 +310,7 @@ def main():
     p.add_argument("--launches", type=int, default=30)
     p.add_argument("--phase-seconds", type=float, default=2)
     p.add_argument("--pairs", type=int, default=8)
+    p.add_argument("--soak-calls", type=float, default=3e5)
     p.add_argument("--generic", help="libcublas for tune; default: the one in the trace")
     p.add_argument("--cublas", help="libcublas for bench_shim; default: what the loader finds")
     p.add_argument("--work", help="default: a new temporary directory")

@@ -15,7 +15,7 @@ import unittest
 
 CASES = os.path.abspath(sys.argv.pop(5))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from cli_helpers import KFIT, Case, main  # noqa: E402
+from cli_helpers import KFIT, SANITIZER, Case, main  # noqa: E402
 
 PYTHON = os.environ.get("KFIT_TEST_PYTHON", "python3")
 EVALUATIONS = int(os.environ.get("KFIT_TEST_EVALUATIONS", "4"))
@@ -23,6 +23,8 @@ EVALUATIONS = int(os.environ.get("KFIT_TEST_EVALUATIONS", "4"))
 
 def why_not():
     """Why there is nothing to test on, or None."""
+    if SANITIZER != "none":
+        return "a shim with a sanitizer cannot be preloaded"
     p = subprocess.run([PYTHON, "-c", "import torch; print(torch.cuda.is_available()); print(torch.__file__)"], text=True, capture_output=True)
     if p.returncode:
         return f"{PYTHON} has no PyTorch; KFIT_TEST_PYTHON names one that has"
