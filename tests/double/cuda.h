@@ -3,16 +3,33 @@
 #ifndef KFIT_TEST_DOUBLE_CUDA_H
 #define KFIT_TEST_DOUBLE_CUDA_H
 
+#include <pthread.h>
+
 #include "double.h"
+#include "driver_hooks.h"
 
 /* The driver's own header, made from our list: a definition that differs does not compile. */
 #define KFIT_X(member, symbol, args) EXPORT kfit_cu_result symbol args;
 KFIT_CUDA_LIST(KFIT_X)
 #undef KFIT_X
+/* What the shim hooks, and what it asks. */
+#define KFIT_X(symbol, flags, asked, since, params, args, before, after) EXPORT kfit_cu_result symbol params;
+KFIT_DRIVER_LIST(KFIT_X)
+#undef KFIT_X
+#define KFIT_X(symbol, params, args) EXPORT kfit_cu_result symbol params;
+KFIT_DRIVER_QUERIES(KFIT_X)
+#undef KFIT_X
 
-enum { INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
-enum { NOT_FOUND = 500, INVALIDATED = 901, CLUSTER_SIZE = 912 };
-enum { COOPERATIVE_TOO_LARGE = 720 };
+enum {
+    INVALID_VALUE = 1,
+    NOT_INITIALIZED = 3,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400
+};
+enum { NOT_FOUND = 500, CLUSTER_SIZE = 912 };
+enum { COOPERATIVE_TOO_LARGE = 720, CAPTURE_BROKEN = 901, CAPTURE_UNMATCHED = 903, CAPTURE_IMPLICIT = 906 };
+enum { CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED }; /* modes */
 
 struct CUctx_st {
     int device;
@@ -21,9 +38,19 @@ struct CUctx_st {
 extern __thread struct CUctx_st *current; /* as on the real thing, each thread's own */
 struct CUstream_st {
     struct CUctx_st *context;
-    struct CUgraph_st *capture;
+    struct capture *capture; /* stays when over: see capturing() */
+};
+struct capture {
+    uint64_t id;
+    int mode;
+    bool broken, over;
+    pthread_t thread; /* that began it */
+    const struct CUstream_st *origin;
+    struct CUgraph_st *graph;
+    struct capture *next;
 };
 struct CUgraph_st {
+    struct CUgraph_st *free; /* the next one, last freed first: handles are used again as soon as can be */
     unsigned count, room;
     struct call *call;
 };
@@ -33,12 +60,14 @@ struct gpu {
     kfit_cu_result sticky;
     double now_ns;
     size_t used;
-    int capturing;
-    bool broken; /* what captures was disturbed: it comes to nothing */
 };
 extern struct gpu gpu;
 
 /* A context that is not the primary one. */
+EXPORT kfit_cu_result cuGraphCreate(kfit_cu_graph *, unsigned flags);
+EXPORT kfit_cu_result cuStreamWaitEvent(kfit_cu_stream, kfit_cu_event, unsigned flags);
+EXPORT kfit_cu_result cuThreadExchangeStreamCaptureMode(int *mode);
+EXPORT kfit_cu_result cuModuleGetFunction(kfit_cu_function *, void *module, const char *name);
 EXPORT kfit_cu_result cuCtxCreate_v2(kfit_cu_context *, unsigned flags, kfit_cu_device);
 
 /* Bytes of device memory in all. */
@@ -51,6 +80,23 @@ kfit_cu_result wait_for_all(void);
 /* One launch, now (of a struct call; for guarded). */
 void run_call(const void *arg);
 kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c);
+/* The stream meant by a handle, which may be the thread's own; NULL: the legacy one. */
+struct CUstream_st *stream_of(kfit_cu_stream s);
+/* The capture that a stream is in now. */
+struct capture *capturing(const struct CUstream_st *s);
+/* 900, and the capture is broken, if one forbids this thread what would wait for, or change, other work. */
+kfit_cu_result refused_by_captures(void);
+/* A kernel's handle belongs to no context and is no function's; both name an entry of an image. */
+static inline struct CUfunc_st *function_of(const void *handle)
+{
+    return (struct CUfunc_st *)((uintptr_t)handle & ~(uintptr_t)1);
+}
+static inline bool is_kernel(const void *handle)
+{
+    return (uintptr_t)handle & 1;
+}
+kfit_cu_result image_load(struct image **out, const void *data);
+void image_unload(struct image *i);
 
 #define ENTER                                                                                                \
     do {                                                                                                     \
@@ -63,10 +109,9 @@ kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c);
 #define ENTER_UNCAPTURED                                                                                     \
     do {                                                                                                     \
         ENTER;                                                                                               \
-        if (gpu.capturing) {                                                                                 \
-            gpu.broken = true;                                                                               \
-            return KFIT_CU_CAPTURING;                                                                        \
-        }                                                                                                    \
+        kfit_cu_result refused_ = refused_by_captures();                                                     \
+        if (refused_)                                                                                        \
+            return refused_;                                                                                 \
     } while (0)
 
 #endif

@@ -40,9 +40,32 @@ static bool seen_before(const char *entry)
     return false;
 }
 
+/* The text in an image: alone, or where a cubin, a fat binary or PTX says. */
+static const char *text_of(const char *image)
+{
+    static const char cubin[] = "\177ELF";
+    uint16_t header;
+    uint64_t entry;
+    if (!memcmp(image, cubin, 4)) {
+        memcpy(&entry, image + 24, sizeof entry); /* e_entry */
+        return image + entry;
+    }
+    if (!memcmp(image, "\x50\xed\x55\xba", 4)) {
+        memcpy(&header, image + 6, sizeof header);
+        return image + header;
+    }
+    if (!memcmp(image, "\xb1\x43\x62\x46", 4)) {
+        const char *fat;
+        memcpy(&fat, image + 8, sizeof fat);
+        return text_of(fat);
+    }
+    return *image == '/' ? strchr(image, '\n') + 1 : image;
+}
+
 static kfit_cu_result parse(struct image *i, const char *text)
 {
     static const char magic[] = "kfit-double 1\n";
+    text = text_of(text);
     char name[80], what[64], params[PARAMS_MAX + 1];
     int n;
     if (memcmp(text, magic, sizeof magic - 1))
@@ -52,12 +75,15 @@ static kfit_cu_result parse(struct image *i, const char *text)
         if (sscanf(text, "arch %15s\n%n", i->arch, &n) == 1 && n)
             continue;
         if (i->set_count < SETS_MAX &&
-            sscanf(text, "set %23s %39s\n%n", i->set[i->set_count].name, i->set[i->set_count].value, &n) == 2 && n) {
+            sscanf(text, "set %23s %39s\n%n", i->set[i->set_count].name, i->set[i->set_count].value, &n) ==
+                2 &&
+            n) {
             i->set_count++;
             continue;
         }
         params[0] = '\0';
-        if (i->entry_count == ENTRIES_MAX || sscanf(text, "entry %79s %63s %24s\n%n", name, what, params, &n) < 3 || !n)
+        if (i->entry_count == ENTRIES_MAX ||
+            sscanf(text, "entry %79s %63s %24s\n%n", name, what, params, &n) < 3 || !n)
             return INVALID_IMAGE;
         struct CUfunc_st *f = &i->entry[i->entry_count++];
         f->image = i;
@@ -72,29 +98,55 @@ static kfit_cu_result parse(struct image *i, const char *text)
     return 0;
 }
 
-kfit_cu_result cuLibraryLoadData(kfit_cu_library *out, const void *data, int *jit_options, void **jit_values,
-                                 unsigned jit_count, int *options, void **values, unsigned count)
+static struct image *free_images;
+
+kfit_cu_result image_load(struct image **out, const void *data)
 {
     char arch[16];
     int cc = (int)kfit_double_number("cc", 90);
-    (void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
-    ENTER;
-    struct image *i = calloc(1, sizeof *i);
-    kfit_cu_result r = i ? parse(i, data) : KFIT_CU_OUT_OF_MEMORY;
+    struct image *i = free_images ? free_images : calloc(1, sizeof *i);
+    kfit_cu_result r = KFIT_CU_OUT_OF_MEMORY;
+    if (i) {
+        free_images = i->free;
+        memset(i, 0, sizeof *i);
+        r = parse(i, data);
+    }
     snprintf(arch, sizeof arch, "sm_%d", cc);
     if (!r && strncmp(i->arch, arch, strlen(arch)))
         r = KFIT_CU_NO_BINARY_FOR_GPU;
     if (r)
-        free(i);
+        image_unload(i);
     else
+        *out = i;
+    return r;
+}
+
+void image_unload(struct image *i)
+{
+    if (i) {
+        i->free = free_images;
+        free_images = i;
+    }
+}
+
+kfit_cu_result cuLibraryLoadData(kfit_cu_library *out, const void *data, int *jit_options, void **jit_values,
+                                 unsigned jit_count, int *options, void **values, unsigned count)
+{
+    struct image *i;
+    (void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
+    ENTER;
+    kfit_cu_result r = image_load(&i, data);
+    if (!r) {
+        i->library = true;
         *out = (kfit_cu_library)(void *)i;
+    }
     return r;
 }
 
 kfit_cu_result cuLibraryUnload(kfit_cu_library l)
 {
     ENTER_UNCAPTURED;
-    free((void *)l);
+    image_unload((struct image *)(void *)l);
     return 0;
 }
 
@@ -104,14 +156,14 @@ kfit_cu_result cuLibraryGetKernel(kfit_cu_kernel *out, kfit_cu_library l, const 
     ENTER;
     for (unsigned e = 0; e < i->entry_count; e++)
         if (!strcmp(i->entry[e].name, name))
-            return *out = (kfit_cu_kernel)(void *)&i->entry[e], 0;
+            return *out = (kfit_cu_kernel)(void *)((char *)&i->entry[e] + 1), 0;
     return NOT_FOUND;
 }
 
 kfit_cu_result cuKernelGetFunction(kfit_cu_function *out, kfit_cu_kernel k)
 {
     ENTER;
-    *out = (kfit_cu_function)(void *)k;
+    *out = function_of(k);
     (*out)->context = current;
     return 0;
 }
@@ -157,6 +209,13 @@ static double cost(const struct call *c)
     return i && i->again ? image_number(i, "again", ns) : ns;
 }
 
+static unsigned launches;
+
+unsigned kfit_double_launches(void)
+{
+    return launches;
+}
+
 static void (*observer)(const char *, double, double);
 
 void kfit_double_observe(void (*seen)(const char *, double, double))
@@ -194,6 +253,7 @@ void run_call(const void *arg)
     const struct call *c = arg;
     double start_ns = gpu.now_ns, ns = cost(c) * beside_others();
     gpu.now_ns += ns;
+    launches++;
     if (observer)
         tell(c, start_ns, ns);
     if (c->f->image)
@@ -215,10 +275,24 @@ static kfit_cu_result refuse(const struct call *c)
     return c->f->kernel->launch_error;
 }
 
-kfit_cu_result cuLaunchKernelEx(const struct kfit_cu_launch_config *config, kfit_cu_function f, void **params,
-                                void **extra)
+static struct kfit_double_launch last;
+
+const struct kfit_double_launch *kfit_double_last_launch(void)
 {
-    (void)extra;
+    return &last;
+}
+
+enum { PROGRAMMATIC = 6 }; /* a launch attribute: may start before the kernel before it ends */
+
+/* handle: of a function or a kernel; stream 0 is the thread's own if `own`. */
+static kfit_cu_result launch(const char *symbol, const struct kfit_cu_launch_config *config,
+                             const void *handle, void **params, void **extra, bool own)
+{
+    struct CUfunc_st *f = function_of(handle);
+    kfit_cu_stream handle_of_stream = !config->stream && own ? (kfit_cu_stream)2 : config->stream;
+    const struct CUstream_st *stream = stream_of(handle_of_stream);
+    last = (struct kfit_double_launch){symbol,  config, (kfit_cu_function)(uintptr_t)handle,
+                                       *config, params, extra};
     ENTER;
     struct call c = {.f = f, .config = *config, .cluster = 1};
     for (unsigned i = 0; i < config->attr_count; i++) {
@@ -227,10 +301,10 @@ kfit_cu_result cuLaunchKernelEx(const struct kfit_cu_launch_config *config, kfit
             c.cluster = a->value.cluster.x * a->value.cluster.y * a->value.cluster.z;
         else if (a->id == KFIT_CU_LAUNCH_COOPERATIVE)
             c.cooperative = a->value.cooperative;
-        else
+        else if (a->id != PROGRAMMATIC)
             return INVALID_VALUE;
     }
-    if ((f->context && f->context != current) || (config->stream && config->stream->context != current))
+    if ((!is_kernel(handle) && f->context && f->context != current) || (stream && stream->context != current))
         return INVALID_HANDLE;
     kfit_cu_result r = c.cluster ? refuse(&c) : CLUSTER_SIZE;
     if (r)
@@ -238,10 +312,54 @@ kfit_cu_result cuLaunchKernelEx(const struct kfit_cu_launch_config *config, kfit
     c.config.attrs = NULL; /* the caller's, like the parameters, only for the call */
     for (unsigned i = 0; f->params[i]; i++)
         memcpy(&c.param[i], params[i], f->params[i] == 'i' ? 4 : 8); /* of a map, its address */
-    if (config->stream && config->stream->capture) {
+    const struct capture *capture = capturing(stream);
+    if (capture) {
         c.in_graph = true;
-        return graph_append(config->stream->capture, &c);
+        return capture->broken ? CAPTURE_BROKEN : graph_append(capture->graph, &c);
     }
     guarded(run_call, &c); /* an error is the next call's, as on the real thing */
     return 0;
+}
+
+kfit_cu_result cuLaunchKernelEx(const struct kfit_cu_launch_config *config, kfit_cu_function f, void **params,
+                                void **extra)
+{
+    return launch("cuLaunchKernelEx", config, f, params, extra, false);
+}
+
+kfit_cu_result cuLaunchKernelEx_ptsz(const struct kfit_cu_launch_config *config, kfit_cu_function f,
+                                     void **params, void **extra)
+{
+    return launch("cuLaunchKernelEx_ptsz", config, f, params, extra, true);
+}
+
+#define SHAPE (&(struct kfit_cu_launch_config){{gx, gy, gz}, {bx, by, bz}, smem, stream, NULL, 0})
+
+kfit_cu_result cuLaunchKernel(KFIT_LAUNCH_SHAPE, void **params, void **extra)
+{
+    return launch("cuLaunchKernel", SHAPE, f, params, extra, false);
+}
+
+kfit_cu_result cuLaunchKernel_ptsz(KFIT_LAUNCH_SHAPE, void **params, void **extra)
+{
+    return launch("cuLaunchKernel_ptsz", SHAPE, f, params, extra, true);
+}
+
+#define COOPERATIVE                                                                                          \
+    (&(struct kfit_cu_launch_config){                                                                        \
+        {gx, gy, gz},                                                                                        \
+        {bx, by, bz},                                                                                        \
+        smem,                                                                                                \
+        stream,                                                                                              \
+        &(struct kfit_cu_launch_attribute){.id = KFIT_CU_LAUNCH_COOPERATIVE, .value.cooperative = 1},        \
+        1})
+
+kfit_cu_result cuLaunchCooperativeKernel(KFIT_LAUNCH_SHAPE, void **params)
+{
+    return launch("cuLaunchCooperativeKernel", COOPERATIVE, f, params, NULL, false);
+}
+
+kfit_cu_result cuLaunchCooperativeKernel_ptsz(KFIT_LAUNCH_SHAPE, void **params)
+{
+    return launch("cuLaunchCooperativeKernel_ptsz", COOPERATIVE, f, params, NULL, true);
 }

@@ -6,9 +6,20 @@
 struct CUevent_st {
     bool recorded, never;
     double at_ns;
+    struct capture *capture; /* that it was recorded in */
 };
 
 /* ---- streams ---- */
+
+struct CUstream_st *stream_of(kfit_cu_stream s)
+{
+    static __thread struct CUstream_st own;
+    if ((uintptr_t)s == 2) { /* CU_STREAM_PER_THREAD */
+        own.context = current;
+        return &own;
+    }
+    return (uintptr_t)s == 1 ? NULL : s;
+}
 
 kfit_cu_result cuStreamCreate(kfit_cu_stream *out, unsigned flags)
 {
@@ -39,87 +50,6 @@ kfit_cu_result cuStreamQuery(kfit_cu_stream s)
     return gpu.hung ? KFIT_CU_NOT_READY : 0;
 }
 
-/* ---- graphs ---- */
-
-kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c)
-{
-    if (g->count == g->room) {
-        unsigned room = g->room ? 2 * g->room : 64;
-        struct call *more = realloc(g->call, room * sizeof *more);
-        if (!more)
-            return KFIT_CU_OUT_OF_MEMORY;
-        g->call = more;
-        g->room = room;
-    }
-    g->call[g->count++] = *c;
-    return 0;
-}
-
-kfit_cu_result cuStreamBeginCapture_v2(kfit_cu_stream s, int mode)
-{
-    (void)mode;
-    ENTER_UNCAPTURED;
-    s->capture = calloc(1, sizeof *s->capture);
-    gpu.capturing += s->capture != NULL;
-    return s->capture ? 0 : KFIT_CU_OUT_OF_MEMORY;
-}
-
-kfit_cu_result cuStreamEndCapture(kfit_cu_stream s, kfit_cu_graph *out)
-{
-    ENTER;
-    if (!s->capture)
-        return INVALID_VALUE;
-    *out = s->capture;
-    s->capture = NULL;
-    gpu.capturing--;
-    bool broken = gpu.broken;
-    gpu.broken = gpu.broken && gpu.capturing;
-    return broken ? INVALIDATED : 0;
-}
-
-kfit_cu_result cuGraphDestroy(kfit_cu_graph g)
-{
-    free(g->call);
-    free(g);
-    return 0;
-}
-
-kfit_cu_result cuGraphInstantiateWithFlags(kfit_cu_exec *out, kfit_cu_graph g, unsigned long long flags)
-{
-    (void)flags;
-    ENTER;
-    struct CUgraph_st *copy = calloc(1, sizeof *copy);
-    kfit_cu_result r = copy ? 0 : KFIT_CU_OUT_OF_MEMORY;
-    for (unsigned i = 0; !r && i < g->count; i++)
-        r = graph_append(copy, &g->call[i]);
-    *out = (kfit_cu_exec)(void *)copy;
-    return r;
-}
-
-#ifndef OLD_DRIVER
-kfit_cu_result cuGraphUpload(kfit_cu_exec e, kfit_cu_stream s)
-{
-    (void)e, (void)s;
-    ENTER_UNCAPTURED;
-    return 0;
-}
-#endif
-
-kfit_cu_result cuGraphLaunch(kfit_cu_exec e, kfit_cu_stream s)
-{
-    const struct CUgraph_st *g = (const struct CUgraph_st *)(void *)e;
-    (void)s;
-    ENTER_UNCAPTURED;
-    for (unsigned i = 0; i < g->count; i++)
-        guarded(run_call, &g->call[i]);
-    return 0;
-}
-
-kfit_cu_result cuGraphExecDestroy(kfit_cu_exec e)
-{
-    return cuGraphDestroy((kfit_cu_graph)(void *)e);
-}
-
 /* ---- events ---- */
 
 kfit_cu_result cuEventCreate(kfit_cu_event *out, unsigned flags)
@@ -138,9 +68,18 @@ kfit_cu_result cuEventDestroy_v2(kfit_cu_event e)
 
 kfit_cu_result cuEventRecord(kfit_cu_event e, kfit_cu_stream s)
 {
-    (void)s;
-    ENTER_UNCAPTURED;
-    *e = (struct CUevent_st){true, gpu.hung, gpu.now_ns};
+    ENTER;
+    *e = (struct CUevent_st){true, gpu.hung, gpu.now_ns, capturing(stream_of(s))};
+    return 0;
+}
+
+/* A stream that waits for work of a capture is in it from then on. */
+kfit_cu_result cuStreamWaitEvent(kfit_cu_stream s, kfit_cu_event e, unsigned flags)
+{
+    (void)flags;
+    ENTER;
+    if (e->capture && !e->capture->over && stream_of(s))
+        stream_of(s)->capture = e->capture;
     return 0;
 }
 

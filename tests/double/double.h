@@ -37,12 +37,14 @@ struct image {
     struct CUfunc_st {
         struct image *image;
         const struct kernel *kernel;
-        struct CUctx_st *context; /* that it was made for; NULL: any */
+        struct CUctx_st *context;              /* that it was made for; NULL: any */
         char name[80], params[PARAMS_MAX + 1]; /* params: 'q' 8 bytes, 'i' 4 bytes, 'm' a tensor map */
         int smem_max, non_portable;
     } entry[ENTRIES_MAX];
     unsigned launches;
-    bool again; /* another process had it before */
+    bool library;
+    struct image *free; /* the next one, last freed first */
+    bool again;         /* another process had it before */
 };
 
 /* One launch: what a stream runs, and what a graph holds. */
@@ -70,6 +72,22 @@ EXPORT double kfit_double_number(const char *name, double otherwise);
 EXPORT const char *kfit_double_text(const char *name, const char *otherwise);
 /* A function that no image holds: cuBLAS's double launches it. */
 EXPORT kfit_cu_function kfit_double_builtin(const char *name);
+
+/* The last launch as it came, whichever function it came by. */
+struct kfit_double_launch {
+    const char *symbol;
+    const void *config_at; /* cuLaunchKernelEx: the caller's own */
+    kfit_cu_function f;
+    struct kfit_cu_launch_config config;
+    void **params, **extra;
+};
+EXPORT const struct kfit_double_launch *kfit_double_last_launch(void);
+/* Launches in all, of graphs too. */
+EXPORT unsigned kfit_double_launches(void);
+/* What cuGetProcAddress of the double answers, without calling it. */
+EXPORT void *kfit_double_pointer(const char *name, int version, uint64_t flags);
+/* Every name that it knows, NULL after the last. */
+EXPORT const char *kfit_double_name(unsigned i);
 
 /* Tells of each launch from now on: name, start and end in ns. */
 EXPORT void kfit_double_observe(void (*seen)(const char *name, double start_ns, double end_ns));

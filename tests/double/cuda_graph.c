@@ -1,0 +1,345 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda.h"
+
+/* ---- captures ---- */
+
+static struct capture *captures; /* the last first; those that are over stay */
+static __thread int thread_mode;
+
+struct capture *capturing(const struct CUstream_st *s)
+{
+    return s && s->capture && !s->capture->over ? s->capture : NULL;
+}
+
+kfit_cu_result refused_by_captures(void)
+{
+    for (struct capture *c = captures; c; c = c->next)
+        if (!c->over && thread_mode != CAPTURE_RELAXED &&
+            (c->mode == CAPTURE_GLOBAL ||
+             (c->mode == CAPTURE_THREAD_LOCAL && pthread_equal(c->thread, pthread_self())))) {
+            c->broken = true;
+            return KFIT_CU_CAPTURING;
+        }
+    return 0;
+}
+
+kfit_cu_result cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int was = thread_mode;
+    thread_mode = *mode;
+    *mode = was;
+    return 0;
+}
+
+static kfit_cu_result begin(kfit_cu_stream handle, int mode, struct CUgraph_st *graph)
+{
+    static uint64_t last;
+    struct CUstream_st *s = stream_of(handle);
+    ENTER;
+    if (!s || capturing(s) || !graph)
+        return graph ? INVALID_VALUE : KFIT_CU_OUT_OF_MEMORY;
+    struct capture *c = calloc(1, sizeof *c);
+    if (!c)
+        return KFIT_CU_OUT_OF_MEMORY;
+    *c = (struct capture){++last, mode, false, false, pthread_self(), s, graph, captures};
+    s->capture = captures = c;
+    return 0;
+}
+
+static kfit_cu_result end(kfit_cu_stream handle, kfit_cu_graph *out)
+{
+    struct CUstream_st *s = stream_of(handle);
+    struct capture *c = capturing(s);
+    ENTER;
+    *out = NULL;
+    if (!c)
+        return INVALID_VALUE;
+    if (c->origin != s)
+        return CAPTURE_UNMATCHED;
+    c->over = true;
+    if (c->broken)
+        return cuGraphDestroy(c->graph), CAPTURE_BROKEN;
+    *out = c->graph;
+    return 0;
+}
+
+static kfit_cu_stream own(kfit_cu_stream s)
+{
+    return s ? s : (kfit_cu_stream)2;
+}
+
+kfit_cu_result cuStreamGetCaptureInfo_v2(kfit_cu_stream s, int *status, uint64_t *id, kfit_cu_graph *graph,
+                                         void *const **nodes, size_t *n)
+{
+    const struct capture *c = capturing(stream_of(s));
+    (void)nodes, (void)n;
+    ENTER;
+    for (const struct capture *other = captures; !stream_of(s) && other; other = other->next)
+        if (!other->over)
+            return CAPTURE_IMPLICIT;
+    *status = c ? 1 + c->broken : 0;
+    if (c && !c->broken) {
+        *id = c->id;
+        if (graph)
+            *graph = c->graph;
+    }
+    return 0;
+}
+
+/* ---- graphs ---- */
+
+static struct CUgraph_st *free_graphs;
+
+static struct CUgraph_st *graph_new(void)
+{
+    struct CUgraph_st *g = free_graphs ? free_graphs : calloc(1, sizeof *g);
+    if (g) {
+        free_graphs = g->free;
+        *g = (struct CUgraph_st){NULL, 0, 0, NULL};
+    }
+    return g;
+}
+
+kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c)
+{
+    if (g->count == g->room) {
+        unsigned room = g->room ? 2 * g->room : 64;
+        struct call *more = realloc(g->call, room * sizeof *more);
+        if (!more)
+            return KFIT_CU_OUT_OF_MEMORY;
+        g->call = more;
+        g->room = room;
+    }
+    g->call[g->count++] = *c;
+    return 0;
+}
+
+static kfit_cu_result append_all(struct CUgraph_st *g, const struct CUgraph_st *from)
+{
+    kfit_cu_result r = g ? 0 : KFIT_CU_OUT_OF_MEMORY;
+    for (unsigned i = 0; !r && i < from->count; i++)
+        r = graph_append(g, &from->call[i]);
+    return r;
+}
+
+static kfit_cu_result copy(void *out, const struct CUgraph_st *g)
+{
+    struct CUgraph_st *made = graph_new();
+    ENTER;
+    kfit_cu_result r = append_all(made, g);
+    memcpy(out, &made, sizeof made);
+    return r;
+}
+
+kfit_cu_result cuGraphCreate(kfit_cu_graph *out, unsigned flags)
+{
+    (void)flags;
+    ENTER;
+    *out = graph_new();
+    return *out ? 0 : KFIT_CU_OUT_OF_MEMORY;
+}
+
+kfit_cu_result cuGraphDestroy(kfit_cu_graph g)
+{
+    free(g->call);
+    g->free = free_graphs;
+    free_graphs = g;
+    return 0;
+}
+
+kfit_cu_result cuGraphClone(kfit_cu_graph *out, kfit_cu_graph g)
+{
+    return copy(out, g);
+}
+
+/* CUDA_KERNEL_NODE_PARAMS_v2; the first version ends before `kernel`. No parameters: nothing here has any. */
+struct kernel_node {
+    kfit_cu_function f;
+    unsigned grid[3], block[3], smem_bytes;
+    void **params, **extra;
+    void *kernel;
+};
+
+static kfit_cu_result add_kernel(kfit_cu_graph g, const void *f, const struct kernel_node *n)
+{
+    struct call c = {.f = function_of(f), .cluster = 1, .in_graph = true};
+    ENTER;
+    memcpy(c.config.grid, n->grid, sizeof n->grid);
+    memcpy(c.config.block, n->block, sizeof n->block);
+    return graph_append(g, &c);
+}
+
+kfit_cu_result cuGraphAddKernelNode(KFIT_NODE, const void *params)
+{
+    const struct kernel_node *k = params;
+    (void)node, (void)after, (void)n;
+    return add_kernel(graph, k->f, k);
+}
+
+kfit_cu_result cuGraphAddKernelNode_v2(KFIT_NODE, const void *params)
+{
+    const struct kernel_node *k = params;
+    (void)node, (void)after, (void)n;
+    return add_kernel(graph, k->f ? (const void *)k->f : k->kernel, k);
+}
+
+kfit_cu_result cuGraphAddChildGraphNode(KFIT_NODE, kfit_cu_graph child)
+{
+    (void)node, (void)after, (void)n;
+    ENTER;
+    return append_all(graph, child);
+}
+
+kfit_cu_result cuGraphAddNode_v2(void **node, kfit_cu_graph graph, KFIT_EDGES, void *params)
+{
+    const struct {
+        int type, reserved[3];
+        union {
+            struct kernel_node kernel;
+            kfit_cu_graph child;
+        } of;
+    } *p = params;
+    (void)edges;
+    return p->type == 0   ? cuGraphAddKernelNode_v2(node, graph, after, n, &p->of.kernel)
+           : p->type == 4 ? cuGraphAddChildGraphNode(node, graph, after, n, p->of.child)
+                          : 0;
+}
+
+kfit_cu_result cuGraphAddNode(KFIT_NODE, void *params)
+{
+    return cuGraphAddNode_v2(node, graph, after, NULL, n, params);
+}
+
+/* ---- executable graphs ---- */
+
+kfit_cu_result cuGraphInstantiateWithFlags(kfit_cu_exec *out, kfit_cu_graph g, unsigned long long flags)
+{
+    (void)flags;
+    return copy(out, g);
+}
+
+kfit_cu_result cuGraphInstantiate(kfit_cu_exec *out, kfit_cu_graph g, void **node, char *log, size_t size)
+{
+    (void)node;
+    if (size)
+        *log = '\0';
+    return copy(out, g);
+}
+
+kfit_cu_result cuGraphInstantiate_v2(kfit_cu_exec *out, kfit_cu_graph g, void **node, char *log, size_t size)
+{
+    return cuGraphInstantiate(out, g, node, log, size);
+}
+
+kfit_cu_result cuGraphInstantiateWithParams(kfit_cu_exec *out, kfit_cu_graph g, void *params)
+{
+    (void)params;
+    return copy(out, g);
+}
+
+kfit_cu_result cuGraphInstantiateWithParams_ptsz(kfit_cu_exec *out, kfit_cu_graph g, void *params)
+{
+    return cuGraphInstantiateWithParams(out, g, params);
+}
+
+/* Refused, as on the real thing, if the number of nodes differs. */
+static kfit_cu_result update(kfit_cu_exec exec, const struct CUgraph_st *g)
+{
+    struct CUgraph_st *e = (struct CUgraph_st *)(void *)exec;
+    ENTER;
+    if (e->count != g->count)
+        return 910; /* CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE */
+    e->count = 0;
+    return append_all(e, g);
+}
+
+kfit_cu_result cuGraphExecUpdate(kfit_cu_exec exec, kfit_cu_graph graph, void **node, int *result)
+{
+    (void)node;
+    *result = 0;
+    return update(exec, graph);
+}
+
+kfit_cu_result cuGraphExecUpdate_v2(kfit_cu_exec exec, kfit_cu_graph graph, void *result)
+{
+    (void)result;
+    return update(exec, graph);
+}
+
+#ifndef OLD_DRIVER
+kfit_cu_result cuGraphUpload(kfit_cu_exec e, kfit_cu_stream s)
+{
+    (void)e, (void)s;
+    ENTER_UNCAPTURED;
+    return 0;
+}
+#endif
+
+kfit_cu_result cuGraphLaunch(kfit_cu_exec e, kfit_cu_stream s)
+{
+    const struct CUgraph_st *g = (const struct CUgraph_st *)(void *)e;
+    const struct capture *c = capturing(stream_of(s));
+    ENTER;
+    if (c)
+        return append_all(c->graph, g);
+    for (unsigned i = 0; i < g->count; i++)
+        guarded(run_call, &g->call[i]);
+    return 0;
+}
+
+kfit_cu_result cuGraphLaunch_ptsz(kfit_cu_exec e, kfit_cu_stream s)
+{
+    return cuGraphLaunch(e, own(s));
+}
+
+kfit_cu_result cuGraphExecDestroy(kfit_cu_exec e)
+{
+    return cuGraphDestroy((kfit_cu_graph)(void *)e);
+}
+
+/* ---- captures by their exported names ---- */
+
+kfit_cu_result cuStreamBeginCapture(kfit_cu_stream stream)
+{
+    return begin(stream, CAPTURE_GLOBAL, graph_new());
+}
+
+kfit_cu_result cuStreamBeginCapture_ptsz(kfit_cu_stream stream)
+{
+    return begin(own(stream), CAPTURE_GLOBAL, graph_new());
+}
+
+kfit_cu_result cuStreamBeginCapture_v2(kfit_cu_stream stream, int mode)
+{
+    return begin(stream, mode, graph_new());
+}
+
+kfit_cu_result cuStreamBeginCapture_v2_ptsz(kfit_cu_stream stream, int mode)
+{
+    return begin(own(stream), mode, graph_new());
+}
+
+kfit_cu_result cuStreamBeginCaptureToGraph(kfit_cu_stream stream, kfit_cu_graph graph, KFIT_EDGES, int mode)
+{
+    (void)after, (void)edges, (void)n;
+    return begin(stream, mode, graph);
+}
+
+kfit_cu_result cuStreamBeginCaptureToGraph_ptsz(kfit_cu_stream stream, kfit_cu_graph graph, KFIT_EDGES,
+                                                int mode)
+{
+    (void)after, (void)edges, (void)n;
+    return begin(own(stream), mode, graph);
+}
+
+kfit_cu_result cuStreamEndCapture(kfit_cu_stream stream, kfit_cu_graph *graph)
+{
+    return end(stream, graph);
+}
+
+kfit_cu_result cuStreamEndCapture_ptsz(kfit_cu_stream stream, kfit_cu_graph *graph)
+{
+    return end(own(stream), graph);
+}
