@@ -46,10 +46,4 @@ bool kfit_capture_of(void *stream, uint64_t *id);
 /* A hooked call made in a capture: what kfit_dispatch_cuda said of it. */
 void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfit_reason decision);
 
-/* ---- route.c: the driver's functions, however a program comes by them ---- */
-
-/* What a program shall get where it asked for `name` and would have got `real`: our wrapper, or real itself. handle and
- * caller: dlsym's. Called by dlsym (dlsym.S), cuGetProcAddress and the like. */
-void *kfit_route(const char *name, void *real);
-
 #endif

@@ -1,0 +1,109 @@
+/* What the parts of the driver level share: the real functions, what follows a call of each hooked one, and what we
+ * know of the driver's handles. */
+#ifndef KFIT_PRELOAD_DRIVER_H
+#define KFIT_PRELOAD_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver_hooks.h"
+#include "gpu.h"
+#include "kfit/cuda.h"
+
+/* What would be called without us. Never NULL: until the driver is loaded, functions that look for it. */
+struct kfit_driver {
+#define KFIT_X(symbol, flags, asked, since, params, args, before, after) kfit_cu_result(*symbol) params;
+    KFIT_DRIVER_LIST(KFIT_X)
+#undef KFIT_X
+#define KFIT_X(symbol, params, args) kfit_cu_result(*symbol) params;
+    KFIT_DRIVER_QUERIES(KFIT_X)
+#undef KFIT_X
+};
+extern struct kfit_driver kfit_driver;
+
+/* ---- route.c ---- */
+
+struct kfit_found {
+    void *(*jump)(void *handle, const char *name); /* NULL: value is the answer */
+    void *value;
+};
+/* Called by dlsym.S. */
+struct kfit_found kfit_dlsym(void *handle, const char *name, const void *caller);
+void kfit_answered(int r, const char *name, void **out, int version, uint64_t flags);
+
+/* ---- driver.c ---- */
+void kfit_launched(int r, kfit_cu_function f, void *stream);
+void kfit_loaded(int r, void *const *handle, const void *image);
+void kfit_loaded_file(int r, void *const *handle, const char *path);
+void kfit_unloading(const void *handle);
+void kfit_unloading_all(void);
+void kfit_library_module(int r, void *const *module, kfit_cu_library library);
+void kfit_kernel_function(int r, const kfit_cu_function *f, kfit_cu_kernel kernel);
+
+/* The trace's entry for a function (or CUkernel) of the current context, and whose trace; NULL: not counted. */
+struct kfit_trace_kernel *kfit_kernel_of(kfit_cu_function f, struct kfit_gpu **gpu);
+static inline unsigned kfit_launcher(void)
+{
+    return kfit_library_depth ? KFIT_LAUNCHED_IN_OP : KFIT_LAUNCHED_OTHER;
+}
+
+/* ---- image.c ---- */
+
+/* XXH3-64 of an image that the driver has taken: cubin, fat binary or PTX; 0: of no form that says where it ends. Of
+ * one larger than KFIT_IMAGE_WHOLE, its length and parts of it. */
+enum { KFIT_IMAGE_WHOLE = 4 << 20 };
+uint64_t kfit_image_hash(const void *image);
+uint64_t kfit_image_hash_file(const char *path);
+
+/* ---- graphs.c ---- */
+void kfit_capture_begun(int r, void *stream);
+void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph);
+void kfit_capture_launch(uint64_t id, struct kfit_gpu *gpu, const struct kfit_trace_kernel *k);
+void kfit_graph_kernel(int r, kfit_cu_graph graph, const void *params, bool has_kernel);
+void kfit_graph_child(int r, kfit_cu_graph graph, kfit_cu_graph child);
+void kfit_graph_node(int r, kfit_cu_graph graph, const void *params);
+void kfit_graph_cloned(int r, const kfit_cu_graph *clone, kfit_cu_graph graph);
+void kfit_graph_going(kfit_cu_graph graph);
+void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph);
+void kfit_exec_launched(int r, kfit_cu_exec exec, void *stream);
+void kfit_exec_going(kfit_cu_exec exec);
+
+/* ---- handles.c: what we know of the driver's handles ----
+ *
+ * Finding takes no lock. All else does, a short one, and is rare; no call of the driver is made under it. All of it
+ * lies in memory that a fork wipes: a child has no handles, and no lock held by a thread it does not have. */
+
+enum kfit_handles {
+    KFIT_FUNCTIONS, /* value: struct kfit_trace_kernel */
+    KFIT_IMAGES,    /* modules and libraries; value: image hash */
+    KFIT_GRAPHS,    /* value: struct list of graphs.c */
+    KFIT_EXECS,     /* value: struct kfit_trace_graph */
+    KFIT_HANDLES
+};
+struct kfit_handle {
+    uint64_t key;
+    uint64_t owner; /* goes with it */
+    uint64_t value;
+    struct kfit_gpu *gpu;
+};
+
+/* NULL: not known. Valid until the driver's object goes, which is the program's to order. */
+const struct kfit_handle *kfit_handle_find(enum kfit_handles which, uint64_t key);
+/* Replaces one of the same key. False: no room. */
+bool kfit_handle_put(enum kfit_handles which, const struct kfit_handle *h);
+/* Takes it out; false: not known. */
+bool kfit_handle_take(enum kfit_handles which, uint64_t key, struct kfit_handle *out);
+/* Takes out all of an owner, 0: of any. */
+void kfit_handle_drop(enum kfit_handles which, uint64_t owner);
+
+/* The lock, for graphs.c; put and take are made inside of it as well. False: no memory. */
+bool kfit_handles_lock(void);
+void kfit_handles_unlock(void);
+
+static inline uint64_t kfit_handle_key(const void *handle)
+{
+    return (uint64_t)(uintptr_t)handle;
+}
+
+#endif

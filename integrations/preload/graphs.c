@@ -1,0 +1,366 @@
+/* Captures and graphs: what a capture holds, in order, from its begin to the launches of the executable graphs made of
+ * it.
+ *
+ *   capture (by stream and id) --end--> graph --instantiate--> executable graph: an entry of the trace
+ *
+ * A list is known by its capture while that lasts, then by its graph until that is destroyed. A launch of an executable
+ * graph is one lookup and one add. */
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "driver.h"
+#include "preload.h"
+
+/* ---- lists ---- */
+
+struct list {
+    uint32_t bytes; /* of the mapping that it begins */
+    uint32_t count;
+    uint32_t lost; /* calls and launches without room, or on another GPU than the first one's */
+    struct kfit_gpu *gpu;
+    struct kfit_trace_item items[];
+};
+/* All lists together, so that a program which never destroys a graph costs no more. */
+enum { LIST_BYTES = 4096, LISTS_BYTES = 4 << 20 };
+
+enum { ACTIVE = 1, CAPTURES = 64 };
+struct capture {
+    uint64_t id; /* never used again in a process; 0: free */
+    void *stream;
+    struct list *list;
+};
+
+static struct capture captures[CAPTURES]; /* under the handles' lock, as the lists are */
+static uint32_t lists_bytes;
+uint32_t kfit_captures;
+
+static void list_free(struct list *l)
+{
+    if (l) {
+        lists_bytes -= l->bytes;
+        munmap(l, l->bytes);
+    }
+}
+
+/* A larger one in its place, or a first one; NULL: no room, and the old one as it was. */
+static struct list *list_grow(struct list *l)
+{
+    uint32_t had = l ? l->bytes : 0, want = l ? 2 * had : LIST_BYTES;
+    if (want - had > LISTS_BYTES - lists_bytes)
+        return NULL;
+    struct list *more = l ? mremap(l, had, want, MREMAP_MAYMOVE)
+                          : mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (more == MAP_FAILED)
+        return NULL;
+    more->bytes = want;
+    lists_bytes += want - had;
+    return more;
+}
+
+/* Adds an item, joined to the last one if alike. *at may move. */
+static void list_add(struct list **at, struct kfit_gpu *gpu, struct kfit_trace_item item)
+{
+    struct list *l = *at;
+    if (!l) {
+        if (!(l = *at = list_grow(NULL)))
+            return;
+        l->gpu = gpu;
+    }
+    struct kfit_trace_item *last = l->count ? &l->items[l->count - 1] : NULL;
+    if (gpu == l->gpu && last && last->what == item.what && last->decision == item.decision &&
+        last->times <= UINT16_MAX - item.times) {
+        last->times = (uint16_t)(last->times + item.times);
+        return;
+    }
+    if (gpu == l->gpu && offsetof(struct list, items[l->count + 1]) > l->bytes) {
+        struct list *more = list_grow(l);
+        l = more ? *at = more : l;
+    }
+    if (gpu == l->gpu && offsetof(struct list, items[l->count + 1]) <= l->bytes)
+        l->items[l->count++] = item;
+    else
+        l->lost += item.times;
+}
+
+static void list_append(struct list **at, const struct list *more)
+{
+    for (uint32_t i = 0; more && i < more->count; i++)
+        list_add(at, more->gpu, more->items[i]);
+    if (more && *at)
+        (*at)->lost += more->lost;
+}
+
+static struct list *list_of(kfit_cu_graph graph)
+{
+    const struct kfit_handle *h = kfit_handle_find(KFIT_GRAPHS, kfit_handle_key(graph));
+    return h ? (struct list *)(uintptr_t)h->value : NULL;
+}
+
+/* graph has this list from now on, in place of the one it grew from. */
+static void list_put(kfit_cu_graph graph, struct list *l)
+{
+    const struct kfit_handle h = {kfit_handle_key(graph), 0, kfit_handle_key(l), NULL};
+    if (l && !kfit_handle_put(KFIT_GRAPHS, &h))
+        list_free(l);
+}
+
+/* ---- captures ---- */
+
+static int capture_status(void *stream, uint64_t *id)
+{
+    int status = 0;
+    return kfit_driver.cuStreamGetCaptureInfo_v2(stream, &status, id, NULL, NULL, NULL) ? 0 : status;
+}
+
+/* The legacy stream (0 or 1) cannot capture, and must not be asked while another one does. */
+bool kfit_capture_of(void *stream, uint64_t *id)
+{
+    return __builtin_expect(__atomic_load_n(&kfit_captures, __ATOMIC_RELAXED) != 0, 0) &&
+           (uintptr_t)stream > 1 && capture_status(stream, id) == ACTIVE;
+}
+
+static struct capture *capture_find(uint64_t id)
+{
+    for (unsigned i = 0; i < CAPTURES; i++)
+        if (captures[i].id == id)
+            return &captures[i];
+    return NULL;
+}
+
+void kfit_capture_begun(int r, void *stream)
+{
+    uint64_t id;
+    if (r)
+        return;
+    struct kfit_manners manners = kfit_manners_begin();
+    __atomic_fetch_add(&kfit_captures, 1, __ATOMIC_RELAXED);
+    if (capture_status(stream, &id) == ACTIVE && kfit_handles_lock()) {
+        struct capture *c = capture_find(0);
+        if (c) /* else its calls are in no graph */
+            *c = (struct capture){id, stream, NULL};
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
+
+/* A capture that was broken ends with an error, and the one that ended wrongly goes on. */
+void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph)
+{
+    uint64_t id;
+    struct capture ended = {0, NULL, NULL};
+    if (capture_status(stream, &id))
+        return;
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        for (unsigned i = 0; i < CAPTURES; i++)
+            if (captures[i].id && captures[i].stream == stream) {
+                ended = captures[i];
+                captures[i] = (struct capture){0, NULL, NULL};
+            }
+        if (!r && *graph) { /* which may have been there before */
+            struct list *l = list_of(*graph);
+            list_append(&l, ended.list);
+            list_put(*graph, l);
+        }
+        list_free(ended.list);
+        kfit_handles_unlock();
+    }
+    if (!r || ended.id)
+        __atomic_fetch_sub(&kfit_captures, 1, __ATOMIC_RELAXED);
+    kfit_manners_end(manners);
+}
+
+static void capture_add(uint64_t id, struct kfit_gpu *gpu, const struct kfit_trace_item *items,
+                        uint32_t count)
+{
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        struct capture *c = capture_find(id);
+        for (uint32_t i = 0; c && i < count; i++)
+            list_add(&c->list, gpu, items[i]);
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
+
+void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfit_reason decision)
+{
+    const struct kfit_trace_item item = {(uint32_t)slot, (uint16_t)decision, 1};
+    if (slot >= 0)
+        capture_add(id, gpu, &item, 1);
+}
+
+static struct kfit_recorder *recorder_of(const struct kfit_gpu *gpu)
+{
+    return kfit_dispatcher_recorder(gpu->dispatcher);
+}
+
+static struct kfit_trace_item kernel_item(const struct kfit_gpu *gpu, const struct kfit_trace_kernel *k)
+{
+    const struct kfit_trace_header *h = kfit_recorder_header(recorder_of(gpu));
+    return (struct kfit_trace_item){kfit_item_kernel(h, k), (uint16_t)kfit_launcher(), 1};
+}
+
+void kfit_capture_launch(uint64_t id, struct kfit_gpu *gpu, const struct kfit_trace_kernel *k)
+{
+    const struct kfit_trace_item item = kernel_item(gpu, k);
+    capture_add(id, gpu, &item, 1);
+}
+
+/* ---- graphs ---- */
+
+static void graph_add(kfit_cu_graph graph, struct kfit_gpu *gpu, struct kfit_trace_item item)
+{
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        struct list *l = list_of(graph);
+        list_add(&l, gpu, item);
+        list_put(graph, l);
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
+
+/* The beginning and the end of CUDA_KERNEL_NODE_PARAMS_v2 and _v3; the first version ends before `kernel`. */
+struct kernel_node {
+    kfit_cu_function f;
+    unsigned shape[7];
+    void **params, **extra;
+    kfit_cu_function kernel; /* in place of f */
+};
+/* CUgraphNodeParams */
+struct node {
+    int type, reserved[3];
+    union {
+        struct kernel_node kernel;
+        kfit_cu_graph child;
+    } params;
+};
+enum { NODE_KERNEL = 0, NODE_CHILD = 4 };
+
+void kfit_graph_kernel(int r, kfit_cu_graph graph, const void *params, bool has_kernel)
+{
+    const struct kernel_node *node = params;
+    struct kfit_gpu *gpu;
+    struct kfit_trace_kernel *k;
+    if (!r && (k = kfit_kernel_of(node->f || !has_kernel ? node->f : node->kernel, &gpu)))
+        graph_add(graph, gpu, kernel_item(gpu, k));
+}
+
+/* graph has what `from` has, after its own. */
+static void graph_append(kfit_cu_graph graph, kfit_cu_graph from)
+{
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        struct list *l = list_of(graph);
+        list_append(&l, list_of(from));
+        list_put(graph, l);
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
+
+void kfit_graph_child(int r, kfit_cu_graph graph, kfit_cu_graph child)
+{
+    if (!r)
+        graph_append(graph, child);
+}
+
+void kfit_graph_cloned(int r, const kfit_cu_graph *clone, kfit_cu_graph graph)
+{
+    if (!r)
+        graph_append(*clone, graph);
+}
+
+void kfit_graph_node(int r, kfit_cu_graph graph, const void *params)
+{
+    const struct node *node = params;
+    if (node->type == NODE_KERNEL)
+        kfit_graph_kernel(r, graph, &node->params.kernel, true);
+    else if (node->type == NODE_CHILD)
+        kfit_graph_child(r, graph, node->params.child);
+}
+
+/* Before the call, as everything that goes: the next graph may have this address. */
+void kfit_graph_going(kfit_cu_graph graph)
+{
+    struct kfit_handle h;
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        if (kfit_handle_take(KFIT_GRAPHS, kfit_handle_key(graph), &h))
+            list_free((struct list *)(uintptr_t)h.value);
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
+
+/* ---- executable graphs ---- */
+
+static struct kfit_trace_graph *entry_of(const struct kfit_handle *h)
+{
+    return (struct kfit_trace_graph *)(uintptr_t)h->value;
+}
+
+static void exec_gone(kfit_cu_exec exec)
+{
+    struct kfit_handle h;
+    if (kfit_handle_take(KFIT_EXECS, kfit_handle_key(exec), &h))
+        __atomic_store_n(&entry_of(&h)->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
+}
+
+/* Where its items are, as we wrote it: the file is not ours alone. */
+static uint64_t pack(uint32_t first, uint32_t count)
+{
+    return (uint64_t)first << 32 | count;
+}
+
+/* exec holds what graph does: newly made, or updated. What it held until now is gone, unless that is the same. */
+void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
+{
+    if (r)
+        return;
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        const struct list *l = list_of(graph);
+        struct kfit_trace_graph *g = NULL;
+        exec_gone(*exec);
+        if (l)
+            g = kfit_recorder_graph(recorder_of(l->gpu), l->gpu->ordinal, l->items, l->count);
+        if (g) {
+            const struct kfit_handle h = {kfit_handle_key(*exec), pack(g->first, g->count),
+                                          kfit_handle_key(g), l->gpu};
+            if (l->lost)
+                __atomic_store_n(&g->lost, l->lost, __ATOMIC_RELAXED);
+            if (!kfit_handle_put(KFIT_EXECS, &h))
+                __atomic_store_n(&g->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
+        }
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
+
+void kfit_exec_launched(int r, kfit_cu_exec exec, void *stream)
+{
+    uint64_t capture;
+    const struct kfit_handle *h = r ? NULL : kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
+    if (!h)
+        return;
+    if (__builtin_expect(kfit_capture_of(stream, &capture), 0)) {
+        const struct kfit_trace_header *header = kfit_recorder_header(recorder_of(h->gpu));
+        const char *items = (const char *)header + header->live.items_at;
+        capture_add(capture, h->gpu, (const struct kfit_trace_item *)(const void *)items + (h->owner >> 32),
+                    (uint32_t)h->owner);
+    } else
+        __atomic_fetch_add(&entry_of(h)->launches, 1, __ATOMIC_RELAXED);
+}
+
+void kfit_exec_going(kfit_cu_exec exec)
+{
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        exec_gone(exec);
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
