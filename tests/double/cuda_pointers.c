@@ -4,10 +4,10 @@
 #include "cuda.h"
 #include "names.h"
 
-/* Known by name only. */
+/* Known by name only, unless the double does define it. */
 #define X(name)                                                                                              \
-    EXPORT kfit_cu_result name(void);                                                                        \
-    kfit_cu_result name(void)                                                                                \
+    EXPORT kfit_cu_result name_##name(void) __asm__(#name) __attribute__((weak));                            \
+    kfit_cu_result name_##name(void)                                                                         \
     {                                                                                                        \
         return sizeof #name ? 801 : 0; /* CUDA_ERROR_NOT_SUPPORTED */                                        \
     }
@@ -23,7 +23,7 @@ static const struct {
     const char *symbol;
     void *pointer;
 } exports[] = {
-#define X(name) {#name, (void *)name},
+#define X(name) {#name, (void *)name_##name},
     DOUBLE_NAMES(X)
 #undef X
 #define X(member, symbol, args) {#symbol, (void *)symbol},

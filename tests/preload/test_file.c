@@ -1,4 +1,5 @@
 /* What libkfit_preload.so needs and offers: it must load in any program of any pod. */
+#include "driver_hooks.h"
 #include "kfit_test.h"
 
 static char *tool(const char *const argv[])
@@ -33,16 +34,32 @@ static bool is_hooked(const char *name)
     return !strcmp(name, "cublasLtMatmul");
 }
 
+/* libcuda's, and the one that looks for them. */
+static const char *const driver[] = {"dlsym",
+#define X(symbol, flags, asked, since, params, args, before, after) #symbol,
+                                     KFIT_DRIVER_LIST(X)
+#undef X
+};
+enum { DRIVER = sizeof driver / sizeof *driver };
+
+static bool is_driver(const char *name)
+{
+    for (unsigned i = 0; i < DRIVER; i++)
+        if (!strcmp(name, driver[i]))
+            return true;
+    return false;
+}
+
 static void exports_the_hooked_names_only(void)
 {
     char *out = tool((const char *[]){"nm", "-D", "--defined-only", SHIM, NULL}), *save;
     int hooked = 0;
     for (char *line = strtok_r(out, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         const char *name = strrchr(line, ' ') + 1;
-        CHECK_MSG(is_hooked(name) || !strncmp(name, "kfit_", 5), "exports %s", name);
-        hooked += is_hooked(name);
+        CHECK_MSG(is_hooked(name) || is_driver(name) || !strncmp(name, "kfit_", 5), "exports %s", name);
+        hooked += is_hooked(name) || is_driver(name);
     }
-    CHECK_INT(hooked, 32 + 8 + 1);
+    CHECK_INT(hooked, 32 + 8 + 1 + DRIVER);
 }
 
 static void needs_libc_only(void)

@@ -1,0 +1,261 @@
+/* Scenes of captures and graphs. Kernels a, b, c; a graph of (a, b, b) unless said otherwise. */
+#include "driver_calls.h"
+
+static kfit_cu_function a, b, c;
+
+static void start(void)
+{
+    start_gpu();
+    a = function("a");
+    b = function("b");
+    c = function("c");
+}
+
+static void begin(int mode)
+{
+    OK(cu.cuStreamBeginCapture_v2(stream, mode));
+}
+
+static kfit_cu_graph end(void)
+{
+    kfit_cu_graph graph;
+    OK(cu.cuStreamEndCapture(stream, &graph));
+    return graph;
+}
+
+static kfit_cu_graph captured(void)
+{
+    begin(0);
+    launch_on(stream, a, 1);
+    launch_on(stream, b, 2);
+    return end();
+}
+
+static kfit_cu_exec instantiated(kfit_cu_graph graph)
+{
+    kfit_cu_exec exec;
+    OK(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+}
+
+static void replay(kfit_cu_exec exec, int times)
+{
+    while (times--)
+        OK(cu.cuGraphLaunch(exec, stream));
+}
+
+/* replays N: each one counts, of either form of cuGraphLaunch and of every way to instantiate. */
+static void play_replays(int argc, char **argv)
+{
+    IS(argc, 1);
+    start();
+    kfit_cu_graph graph = captured();
+    kfit_cu_exec exec[6];
+    char log[64];
+    OK(cu.cuGraphInstantiate(&exec[0], graph, NULL, log, sizeof log));
+    OK(cu.cuGraphInstantiate_v2(&exec[1], graph, NULL, log, sizeof log));
+    OK(cu.cuGraphInstantiateWithFlags(&exec[2], graph, 0));
+    OK(cu.cuGraphInstantiateWithParams(&exec[3], graph, NULL));
+    OK(cu.cuGraphInstantiateWithParams_ptsz(&exec[4], graph, NULL));
+    kfit_cu_result (*newest)(kfit_cu_exec *, kfit_cu_graph, unsigned long long);
+    OK(cu.cuGetProcAddress("cuGraphInstantiate", (void **)&newest, 12000, 0));
+    OK(newest(&exec[5], graph, 0));
+    OK(cu.cuGraphDestroy(graph));
+    for (int i = 0; i < 6; i++)
+        for (int n = 0; n < atoi(argv[0]); n++)
+            OK((n % 2 ? cu.cuGraphLaunch_ptsz : cu.cuGraphLaunch)(exec[i], stream));
+    IS(cu.kfit_double_launches(), 6 * 3 * atoi(argv[0]));
+    for (int i = 0; i < 6; i++)
+        OK(cu.cuGraphExecDestroy(exec[i]));
+}
+
+/* Work forked to another stream and joined is in the capture; so is what the thread's own stream captures. */
+static void play_streams(int argc, char **argv)
+{
+    kfit_cu_event fork, join;
+    kfit_cu_graph graph;
+    (void)argc, (void)argv;
+    start();
+    OK(cu.cuEventCreate(&fork, 0));
+    OK(cu.cuEventCreate(&join, 0));
+    begin(0);
+    launch_on(stream, a, 1);
+    OK(cu.cuEventRecord(fork, stream));
+    OK(cu.cuStreamWaitEvent(second, fork, 0));
+    launch_on(second, b, 2);
+    OK(cu.cuEventRecord(join, second));
+    OK(cu.cuStreamWaitEvent(stream, join, 0));
+    launch_on(stream, c, 1);
+    replay(instantiated(end()), 10);
+    launch_on(second, b, 1); /* the capture is over */
+
+    OK(cu.cuStreamBeginCapture_v2_ptsz(NULL, 1));
+    OK(cu.cuLaunchKernel_ptsz(a, 1, 1, 1, 32, 1, 1, 0, NULL, (void *[]){&(int){0}}, NULL));
+    OK(cu.cuStreamEndCapture_ptsz(NULL, &graph));
+    replay(instantiated(graph), 100);
+    OK(cu.cuStreamBeginCapture_ptsz(NULL));
+    OK(cu.cuStreamEndCapture_ptsz(NULL, &graph));
+    OK(cu.cuStreamBeginCapture(stream));
+    launch_on(stream, a, 1);
+    replay(instantiated(end()), 1000);
+}
+
+/* A graph gets its kernels also by nodes, as a copy, as a child, and by a capture into it. */
+static void play_made(int argc, char **argv)
+{
+    struct {
+        kfit_cu_function f;
+        unsigned shape[7];
+        void **params, **extra;
+        void *kernel, *context;
+    } node = {.f = c, .shape = {1, 1, 1, 32, 1, 1, 0}};
+    struct {
+        int type, reserved[3];
+        union {
+            char node[sizeof node];
+            kfit_cu_graph child;
+        } of;
+    } any = {.type = 0};
+    kfit_cu_graph graph, clone, other;
+    void *n;
+    (void)argc, (void)argv;
+    start();
+    graph = captured();
+    OK(cu.cuGraphClone(&clone, graph));
+    replay(instantiated(clone), 1); /* a 1, b 2 */
+    OK(cu.cuGraphAddChildGraphNode(&n, clone, NULL, 0, graph));
+    replay(instantiated(clone), 10); /* a 2, b 4 */
+    OK(cu.cuGraphDestroy(graph));
+    node.f = c;
+    OK(cu.cuGraphCreate(&other, 0));
+    OK(cu.cuGraphAddKernelNode(&n, other, NULL, 0, &node));
+    node.f = NULL;
+    node.kernel = c;
+    OK(cu.cuGraphAddKernelNode_v2(&n, other, NULL, 0, &node));
+    memcpy(any.of.node, &node, sizeof node);
+    OK(cu.cuGraphAddNode(&n, other, NULL, 0, &any));
+    any.type = 4;
+    any.of.child = clone;
+    OK(cu.cuGraphAddNode_v2(&n, other, NULL, NULL, 0, &any));
+    OK(cu.cuStreamBeginCaptureToGraph(stream, other, NULL, NULL, 0, 0));
+    launch_on(stream, a, 1);
+    IS(end() == other, 1);
+    replay(instantiated(other), 100); /* a 3, b 4, c 3 */
+}
+
+/* A launch of a graph in a capture is not one yet. */
+static void play_nested(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    start();
+    kfit_cu_exec inner = instantiated(captured());
+    begin(2);
+    launch_on(stream, c, 1);
+    replay(inner, 2);
+    kfit_cu_graph graph = end();
+    IS(cu.kfit_double_launches(), 0);
+    replay(instantiated(graph), 10);
+    replay(inner, 1);
+}
+
+/* Other contents are another entry; the same are the same one; what cannot be is none. */
+static void play_update(int argc, char **argv)
+{
+    int result;
+    (void)argc, (void)argv;
+    start();
+    kfit_cu_graph first = captured();
+    kfit_cu_exec exec = instantiated(first);
+    replay(exec, 1); /* a 1, b 2 */
+    for (int i = 0; i < 5000; i++)
+        OK(cu.cuGraphExecUpdate_v2(exec, first, NULL));
+    replay(exec, 10);
+    begin(0);
+    launch_on(stream, c, 3);
+    kfit_cu_graph other = end();
+    OK(cu.cuGraphExecUpdate(exec, other, NULL, &result));
+    replay(exec, 100); /* c 3 */
+    begin(0);
+    launch_on(stream, a, 1);
+    IS(cu.cuGraphExecUpdate_v2(exec, end(), NULL), 910);
+    replay(exec, 1000);
+    OK(cu.cuGraphExecDestroy(exec));
+}
+
+/* A destroyed graph's address is the next one's, of which nothing is known; so with executable graphs. */
+static void play_destroyed(int argc, char **argv)
+{
+    kfit_cu_graph graph = NULL, next;
+    kfit_cu_exec exec = NULL, other;
+    (void)argc, (void)argv;
+    start();
+    graph = captured();
+    exec = instantiated(graph);
+    replay(exec, 1);
+    OK(cu.cuGraphExecDestroy(exec));
+    OK(cu.cuGraphDestroy(graph));
+    OK(cu.cuGraphCreate(&next, 0));
+    other = instantiated(next);
+    IS(next == graph && other == exec, 1);
+    replay(other, 10);
+}
+
+/* A capture that another call breaks ends with nothing; what comes after it counts. */
+static void play_broken(int argc, char **argv)
+{
+    kfit_cu_event event;
+    kfit_cu_graph graph;
+    (void)argc, (void)argv;
+    start();
+    OK(cu.cuEventCreate(&event, 0));
+    for (int mode = 0; mode < 2; mode++) {
+        begin(mode);
+        launch_on(stream, a, 1);
+        IS(cu.cuEventQuery(event), 900);
+        IS(cu.cuStreamEndCapture(second, &graph), 1);
+        IS(cu.cuStreamEndCapture(stream, &graph), 901);
+        IS(cu.cuStreamEndCapture(stream, &graph), 1);
+        launch_on(stream, b, 1);
+    }
+    begin(2);
+    launch_on(stream, c, 1);
+    OK(cu.cuEventQuery(event));
+    replay(instantiated(end()), 10);
+}
+
+/* many N: graphs and executable graphs made and destroyed all day; long ones; more captures at once than there is room. */
+static void play_many(int argc, char **argv)
+{
+    enum { AT_ONCE = 80 };
+    kfit_cu_stream streams[AT_ONCE];
+    kfit_cu_graph graph;
+    IS(argc, 1);
+    start();
+    for (int i = 0; i < atoi(argv[0]); i++) {
+        graph = captured();
+        kfit_cu_exec exec = instantiated(graph);
+        replay(exec, 1);
+        OK(cu.cuGraphDestroy(graph));
+        OK(cu.cuGraphExecDestroy(exec));
+    }
+    begin(0);
+    for (int i = 0; i < 20000; i++)
+        launch_on(stream, i % 2 ? a : c, 1);
+    graph = end();
+    kfit_cu_exec exec = instantiated(graph);
+    replay(exec, 1);
+    for (int i = 0; i < AT_ONCE; i++) {
+        OK(cu.cuStreamCreate(&streams[i], 0));
+        OK(cu.cuStreamBeginCapture_v2(streams[i], 2));
+        launch_on(streams[i], b, 1);
+    }
+    for (int i = 0; i < AT_ONCE; i++)
+        OK(cu.cuStreamEndCapture(streams[i], &graph));
+    launch_on(stream, b, 1); /* nothing captures any more */
+}
+
+const struct scene graph_scenes[] = {
+    {"replays", play_replays}, {"streams", play_streams}, {"made", play_made},
+    {"nested", play_nested},   {"update", play_update},   {"destroyed", play_destroyed},
+    {"broken", play_broken},   {"many", play_many},       {NULL, NULL},
+};
