@@ -204,7 +204,7 @@ static inline bool served(const struct kfit_site *site, const struct kfit_gemm_c
     struct kfit_server *s = &kfit_servers[KFIT_SERVER_HOST];
     struct kfit_dispatcher *d = __atomic_load_n(&s->dispatcher, __ATOMIC_ACQUIRE);
     uint32_t generic;
-    if (__builtin_expect(!d, 0) && !(d = kfit_serve(s, look, blas)))
+    if (__builtin_expect(!d, 0) && !(d = kfit_serve(s, look, blas, true)))
         return false;
     if (!legal) {
         kfit_dispatch_unkeyed(d, KFIT_REASON_FLAGS);

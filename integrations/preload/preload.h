@@ -123,11 +123,12 @@ struct kfit_surroundings {
 };
 
 /* The dispatcher of s, or NULL: off, or another thread is starting just now. In the thread that starts it, and only if
- * the environment does not say off, `look` fills in what the dispatcher is told. */
+ * the environment does not say off, `look` fills in what the dispatcher is told. count: this is
+ * a call, which is counted once there is where if another thread is starting. */
 struct kfit_dispatcher *kfit_serve(struct kfit_server *s,
                                    void (*look)(struct kfit_server *s, struct kfit_surroundings *o,
                                                 const void *ctx),
-                                   const void *ctx);
+                                   const void *ctx, bool count);
 
 /* Whether the environment asks for anything at all; read once. */
 bool kfit_asked(void);

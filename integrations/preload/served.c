@@ -51,7 +51,8 @@ static void look(struct kfit_server *s, struct kfit_surroundings *o, const void 
 }
 
 /* A context not seen before. *stray: the GPU served, if the context is another one of it. */
-__attribute__((noinline)) static struct kfit_gpu *meet(kfit_cu_context context, struct kfit_gpu **stray)
+__attribute__((noinline)) static struct kfit_gpu *meet(kfit_cu_context context, struct kfit_gpu **stray,
+                                                      bool call)
 {
     struct seen at;
     struct kfit_gpu *gpu = NULL;
@@ -66,7 +67,7 @@ __attribute__((noinline)) static struct kfit_gpu *meet(kfit_cu_context context, 
         } else if (known) {
             *stray = g->dispatcher ? g : NULL;
         } else if (kfit_cuda_attach(&at.context, &at.ordinal, &at.info, NULL) == KFIT_OK) {
-            struct kfit_dispatcher *d = kfit_serve(s, look, &at);
+            struct kfit_dispatcher *d = kfit_serve(s, look, &at, call);
             if (d || __atomic_load_n(&s->off, __ATOMIC_ACQUIRE)) {
                 g->ordinal = (uint32_t)at.ordinal;
                 g->dispatcher = d;
@@ -100,7 +101,7 @@ static kfit_cu_result first(kfit_cu_context *context)
     return ask(context);
 }
 
-static inline struct kfit_gpu *current(struct kfit_gpu **stray)
+static inline struct kfit_gpu *current(struct kfit_gpu **stray, bool call)
 {
     kfit_cu_context context = NULL;
     *stray = NULL;
@@ -109,18 +110,18 @@ static inline struct kfit_gpu *current(struct kfit_gpu **stray)
     for (unsigned i = 0; i < KFIT_GPUS_MAX; i++)
         if (__atomic_load_n(&gpus[i].context, __ATOMIC_ACQUIRE) == (void *)context)
             return gpus[i].dispatcher ? &gpus[i] : NULL;
-    return meet(context, stray);
+    return meet(context, stray, call);
 }
 
 struct kfit_gpu *kfit_gpu_current(void)
 {
     struct kfit_gpu *stray;
-    return current(&stray);
+    return current(&stray, false);
 }
 
 struct kfit_gpu *kfit_gpu_of_call(void)
 {
-    struct kfit_gpu *stray, *gpu = current(&stray);
+    struct kfit_gpu *stray, *gpu = current(&stray, true);
     if (__builtin_expect(stray != NULL, 0))
         kfit_dispatch_unkeyed(stray->dispatcher, KFIT_REASON_STREAM_STATE);
     return gpu;

@@ -187,9 +187,10 @@ __attribute__((destructor)) static void end(void)
         kfit_dispatcher_end(__atomic_load_n(&kfit_servers[i].dispatcher, __ATOMIC_ACQUIRE));
 }
 
-struct kfit_dispatcher *
-kfit_serve(struct kfit_server *s,
-           void (*look)(struct kfit_server *s, struct kfit_surroundings *o, const void *ctx), const void *ctx)
+struct kfit_dispatcher *kfit_serve(struct kfit_server *s,
+                                   void (*look)(struct kfit_server *s, struct kfit_surroundings *o,
+                                                const void *ctx),
+                                   const void *ctx, bool count)
 {
     if (__atomic_load_n(&s->off, __ATOMIC_RELAXED))
         return NULL;
@@ -203,7 +204,7 @@ kfit_serve(struct kfit_server *s,
             s->missed = 0;
         start(s, look, ctx);
         d = s->dispatcher;
-    } else if (!(d = __atomic_load_n(&s->dispatcher, __ATOMIC_ACQUIRE))) {
+    } else if (!(d = __atomic_load_n(&s->dispatcher, __ATOMIC_ACQUIRE)) && count) {
         __atomic_fetch_add(&s->missed, 1, __ATOMIC_SEQ_CST);
         struct kfit_dispatcher *now = __atomic_load_n(&s->dispatcher, __ATOMIC_SEQ_CST);
         if (now) /* too late for the starting thread to count it */
