@@ -83,17 +83,17 @@ struct kfit_gpu *kfit_call_begin(const struct kfit_site *site)
 bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const union kfit_key *key,
                      const void *const args[], cublas_stream stream)
 {
+    uint64_t capture;
     uint32_t generic;
     int32_t slot;
     if (!kfit_generic_of(&kfit_servers[KFIT_SERVER_GPU + gpu->ordinal], gpu->dispatcher, blas, &generic))
         return false;
-    return kfit_dispatch_cuda(gpu->dispatcher, key, args, stream, generic, false, &slot) == KFIT_REASON_NONE;
-}
-
-void kfit_call_refuse(struct kfit_gpu *gpu, cublas_stream stream, enum kfit_reason reason)
-{
-    (void)stream;
-    kfit_dispatch_unkeyed(gpu->dispatcher, reason);
+    const bool capturing = kfit_captures && kfit_capture_of(stream, &capture);
+    enum kfit_reason reason =
+        kfit_dispatch_cuda(gpu->dispatcher, key, args, stream, generic, capturing, &slot);
+    if (capturing)
+        kfit_capture_note(capture, gpu, slot, reason);
+    return reason == KFIT_REASON_NONE;
 }
 
 struct call {
@@ -128,7 +128,7 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
         reason = kfit_product_finish(&key, strides, c->alpha, c->beta, c->a, c->b, c->c, NULL, args);
     if (!reason)
         return kfit_call_offer(gpu, site->blas, &key, args, stream);
-    kfit_call_refuse(gpu, stream, reason);
+    kfit_dispatch_unkeyed(gpu->dispatcher, reason);
     return false;
 }
 

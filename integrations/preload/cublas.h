@@ -130,9 +130,6 @@ struct kfit_gpu *kfit_call_begin(const struct kfit_site *site);
 /* Offers a call to the dispatcher. True: launched, the caller returns success. */
 bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const union kfit_key *key,
                      const void *const args[], cublas_stream stream);
-/* Counts one that is no key. */
-void kfit_call_refuse(struct kfit_gpu *gpu, cublas_stream stream, enum kfit_reason reason);
-
 /* Ends a hooked function: the original, marked as a call of ours for what it calls in turn. */
 #define KFIT_RETURN_ORIGINAL(site, function, ...)                                                            \
     do {                                                                                                     \

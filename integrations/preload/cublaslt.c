@@ -301,7 +301,7 @@ int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha
             reason = kfit_product_finish(&key, r->strides, alpha, beta, a, b, d, bias, args);
         }
         if (reason)
-            kfit_call_refuse(gpu, stream, reason);
+            kfit_dispatch_unkeyed(gpu->dispatcher, reason);
         else if (kfit_call_offer(gpu, site->blas, &key, args, stream))
             return KFIT_CUBLAS_OK;
     }

@@ -364,10 +364,13 @@ static void call(void)
         exit(4);
     int r = dispatch(get("no_handle", 0) ? NULL : h, &s, unreadable ? unreadable : &s.alpha,
                      unreadable ? unreadable : &s.beta, stream, workspace[device]);
-    if (get("capture", 0) &&
-        (cuStreamEndCapture(stream, &graph) || cuGraphInstantiateWithFlags(&exec, graph, 0) ||
-         strcmp(judge(&s), "same") || cuGraphLaunch(exec, stream)))
-        r = 900;
+    if (get("capture", 0)) {
+        if (cuStreamEndCapture(stream, &graph) || cuGraphInstantiateWithFlags(&exec, graph, 0) ||
+            strcmp(judge(&s), "same"))
+            r = 900;
+        for (long n = get("launches", 1); !r && n; n--)
+            r = cuGraphLaunch(exec, stream);
+    }
     cuCtxGetCurrent(&after);
     count(&blas_now, &lt_now);
     printf("%d %s %u %u%s\n", r, judge(&s), blas_now - blas, lt_now - lt,

@@ -415,8 +415,23 @@ static void the_first_call_is_captured(void)
     make(&m[1], "right", "", BF16("m=7,n=17,k=5/nn/lda=5,ldb=17,ldc=17", "0/align=2"));
     strcpy(m[1].record.plan.launches[0].entry, "absent");
     publish(m, 2);
-    CHECK_STR(run(CALLS("gemmex stream=1,capture=1", "gemmex stream=1"), EXTRA(cache_env)),
+    CHECK_STR(run(CALLS("gemmex stream=1,capture=1,launches=5", "gemmex stream=1"), EXTRA(cache_env)),
               "0 right 0 0\n0 right 0 0\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_NONE, 5 + 1);
+}
+
+/* It counts as often as the graph runs it, whoever's kernel it is; what is no key counts once. */
+static void captured_calls_count_by_launches(void)
+{
+    begin("");
+    CHECK_STR(run(CALLS("gemmex stream=1,capture=1,launches=5", "matmul bias=1,stream=1,capture=1,launches=3",
+                        "gemmex stream=1,capture=1,launches=4,pointers=1", "gemmex stream=1"),
+                  NULL),
+              "0 right 1 0\n0 right 0 1\n0 right 1 0\n0 right 1 0\n");
+    const struct kfit_trace *t = trace_of(0);
+    check_calls(t, plain, KFIT_REASON_OFF, 5 + 1);
+    CHECK_INT(trace_calls(t), 5 + 3 + 1 + 1);
+    CHECK_INT(kfit_trace_header(t)->unkeyed[KFIT_REASON_POINTER_MODE], 1);
 }
 
 /* ---- processes ---- */
@@ -598,6 +613,7 @@ static const struct kfit_test tests[] = {
     TEST(a_refused_launch_is_the_original),
     TEST(what_cannot_be_run_is_not_loaded),
     TEST(the_first_call_is_captured),
+    TEST(captured_calls_count_by_launches),
     TEST(two_devices),
     TEST(a_crash_is_one_whatever_it_used),
     TEST(one_cache_for_all_devices),
