@@ -72,6 +72,15 @@ static const struct {
     {"cuStreamDestroy_v2", TEXT(cuStreamDestroy)},
     {"cuStreamBeginCapture_v2", TEXT(cuStreamBeginCapture)},
     {"cuEventDestroy_v2", TEXT(cuEventDestroy)},
+    /* the newest that the shim hooks */
+    {"cuGraphInstantiateWithFlags", TEXT(cuGraphInstantiate)},
+    {"cuGraphExecUpdate_v2", TEXT(cuGraphExecUpdate)},
+    {"cuGraphAddKernelNode_v2", TEXT(cuGraphAddKernelNode)},
+    {"cuGraphAddNode_v2", TEXT(cuGraphAddNode)},
+    {"cuGetProcAddress_v2", TEXT(cuGetProcAddress)},
+    {"cuCtxDestroy_v2", TEXT(cuCtxDestroy)},
+    {"cuDevicePrimaryCtxReset_v2", TEXT(cuDevicePrimaryCtxReset)},
+    {"cuLaunchKernelEx", TEXT(cuLaunchKernelEx)},
 };
 
 static void symbols_are_the_versions_the_header_means(void)
