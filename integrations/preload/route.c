@@ -104,7 +104,7 @@ static inline void *real_of(const struct hooked *h)
     return __atomic_load_n(real_at(h->at), __ATOMIC_RELAXED);
 }
 
-/* The row of a whole name, told from others by its length first. */
+/* The row of a whole name. Most names have a length that none of them has, or one that few have. */
 static const struct hooked *hooked_by_name(const char *name)
 {
     static const uint8_t lengths[HOOKED] = {
@@ -112,7 +112,14 @@ static const struct hooked *hooked_by_name(const char *name)
         KFIT_DRIVER_LIST(KFIT_X)
 #undef KFIT_X
     };
+    const uint64_t some = 0
+#define KFIT_X(symbol, flags, asked, since, params, args, before, after) | UINT64_C(1) << (sizeof #symbol - 1)
+        KFIT_DRIVER_LIST(KFIT_X)
+#undef KFIT_X
+        ;
     const size_t n = strlen(name);
+    if (n > 63 || !(some >> n & 1))
+        return NULL;
     for (unsigned i = 0; i < HOOKED; i++)
         if (lengths[i] == n && !memcmp(hooked[i].name, name, n))
             return &hooked[i];
