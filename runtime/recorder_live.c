@@ -93,7 +93,7 @@ static bool same_items(const struct kfit_recorder *r, const struct kfit_trace_gr
         if (memcmp(&have[n], &item, sizeof item))
             return false;
     }
-    return n == g->count && !g->lost;
+    return n == g->count;
 }
 
 static uint32_t in_use(const struct kfit_recorder *r)
@@ -133,7 +133,7 @@ static struct kfit_trace_graph *revive(struct kfit_recorder *r, uint32_t device,
     for (uint32_t i = 0, n = in_use(r); i < n; i++) {
         struct kfit_trace_graph *g = &r->graphs[i];
         uint32_t gone = KFIT_GRAPH_GONE;
-        if (__atomic_load_n(&g->state, __ATOMIC_ACQUIRE) == gone && g->device == device &&
+        if (__atomic_load_n(&g->state, __ATOMIC_ACQUIRE) == gone && g->device == device && !g->lost &&
             same_items(r, g, items, count) &&
             __atomic_compare_exchange_n(&g->state, &gone, KFIT_GRAPH_READY, false, __ATOMIC_ACQ_REL,
                                         __ATOMIC_RELAXED))

@@ -7,7 +7,8 @@
  *                                                     control word; "+I CALLS HITS" first adds to key I,
  *                                                     "g N" first goes to generation N; of a GPU's trace "c I D"
  *                                                     captures a graph of key I twice, decided D, and a kernel
- *                                                     norm, "r G N" launches graph G N times, "x G" destroys it
+ *                                                     norm, "r G N" launches graph G N times, "x G" destroys
+ *                                                     it, "f" leaves no room for what graphs hold
  *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
  *                                                     $FIXTURE_BLAS: what it beat; $FIXTURE_ORIGIN; $FIXTURE_IMAGE: its
  *                                                     code in hex (else it returns at once)
@@ -114,6 +115,17 @@ static void capture(const struct kfit_trace_slot *s, unsigned decision)
     gpu.graph[gpu.graphs++ % NOTED] = kfit_recorder_graph(gpu.recorder, 0, items, 3);
 }
 
+static void fill(const struct kfit_trace_slot *s)
+{
+    const struct kfit_trace_header *h = kfit_recorder_header(gpu.recorder);
+    struct kfit_trace_item *items = malloc(h->live.item_count * sizeof *items);
+    for (uint32_t i = 0; items && i < h->live.item_count; i++)
+        items[i] = (struct kfit_trace_item){kfit_item_slot(h, s), 1 + i % 2, 1}; /* no two alike in a row */
+    if (items)
+        gpu.graph[gpu.graphs++ % NOTED] = kfit_recorder_graph(gpu.recorder, 0, items, h->live.item_count);
+    free(items);
+}
+
 static void follow(const char *line, struct kfit_trace_header *h, struct kfit_trace_slot **noted,
                    unsigned count)
 {
@@ -123,6 +135,8 @@ static void follow(const char *line, struct kfit_trace_header *h, struct kfit_tr
         capture(noted[i], n);
     else if (sscanf(line, "r %u %u", &i, &n) == 2 && i < gpu.graphs)
         gpu.graph[i]->launches += n;
+    else if (line[0] == 'f' && count)
+        fill(noted[0]);
     else if (sscanf(line, "x %u", &i) == 1 && i < gpu.graphs)
         gpu.graph[i]->state = KFIT_GRAPH_GONE;
     if (sscanf(line, "+%u %llu %llu", &i, &calls, &hits) == 3 && i < count) {

@@ -133,6 +133,14 @@ class Graphs(Held, Staged):
         (one,) = self.json("explain", "--json", "--pid", p.pid, key(128))
         self.assertEqual((one["device"], one["graphs"]), ("cuda0", [0]))
 
+    def test_a_graph_that_was_cut_may_hold_any_key(self):
+        self.c("approve", "--all")
+        self.env["KFIT_TRACE"] = self.traces
+        p = self.gpu(f"f;c 0 {OURS};c 1 {NO_RECORD}")
+        _, err = self.c("cache disable", key(128))
+        self.assertRegex(err, rf"process {p.pid} .*: on cuda0, graph 1 still replays the kernel of this key")
+        self.assertIn("no room for 0 graphs and 6 calls in graphs", self.kfit("trace", "ls", self.traces)[0])
+
     def test_rollback_names_what_followers_captured(self):
         self.env["KFIT_TRACE"] = self.traces
         self.c("approve", key(64))

@@ -140,8 +140,12 @@ static void counts_stop_at_their_end(void)
     struct kfit_trace *t = read_trace(kfit_recorder_path(r));
     CHECK_INT(find_slot(t, 1)->count[KFIT_REASON_OFF], 210000);
     kfit_trace_destroy(t);
-    launch(a, UINT64_MAX / 70000);
-    launch(b, UINT64_MAX);
+    a->launches = UINT64_MAX / UINT16_MAX + 2; /* the product has more than 64 bits */
+    t = read_trace(kfit_recorder_path(r));
+    CHECK(find_slot(t, 1)->count[KFIT_REASON_OFF] == UINT64_MAX);
+    kfit_trace_destroy(t);
+    a->launches = 10; /* the sum has */
+    launch(b, UINT64_MAX - 5);
     t = read_trace(kfit_recorder_path(r));
     CHECK(find_slot(t, 1)->count[KFIT_REASON_OFF] == UINT64_MAX);
     kfit_trace_destroy(t);
@@ -199,6 +203,8 @@ static void without_room_it_is_lost_and_said(void)
     CHECK_INT(none->lost, 4);
     launch(cut, 10);
     launch(none, 1);
+    __atomic_store_n(&cut->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
+    CHECK(kfit_recorder_graph(r, 0, items + 1, 2) != cut); /* alike as far as it is known */
     while (l->graphs_used < l->graph_count)
         CHECK(kfit_recorder_graph(r, 0, items, 1));
     CHECK(!kfit_recorder_graph(r, 0, items, 1));
