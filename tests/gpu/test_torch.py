@@ -200,6 +200,41 @@ class Dispatched(Torch):
     def test_a_pinned_workspace_means_the_original(self):
         self.dispatched("shapes", hits=False, CUBLAS_WORKSPACE_CONFIG=":4096:8")
 
+    def test_off_names_the_graphs_that_go_on(self):
+        p = self.start(KFIT, "run", "--quiet", "--cache", self.cache, "--trace", self.dir / "traces-held", "--", PYTHON, CASES, "held",
+                       stdin=subprocess.PIPE)
+        self.addCleanup(self.c, "on")
+        self.addCleanup(lambda: p.returncode is None and p.communicate())
+        self.assertEqual(p.stdout.readline(), "ready\n")
+        (live,) = [t for t in json.loads(self.kfit("trace", "ls", "--json")[0]) if t["device"] == "cuda0" and t["alive"]]
+        self.assertGreaterEqual(live["hits"], 100 * Dispatched.winners)
+        self.assertEqual(live["graphs"]["holding_kernels"], 1)
+        self.assertTrue(0 < live["share_known_ops"] < 1, live)  # relu is not known
+        out, err = self.c("off", "--json", rc=1)
+        (row,) = [r for r in json.loads(out) if r["device"] == "cuda0"]
+        self.assertEqual((row["reached"], len(row["graphs"])), (True, 1))
+        self.assertRegex(err, rf"process {row['pid']} .*: on cuda0, graph {row['graphs'][0]} still replays kernels of kfit's")
+        p.stdin.write("\n")
+        p.stdin.flush()
+        self.assertEqual(p.stdout.readline(), "ready\n")  # captured again
+        self.c("off")
+        _, err = self.c("on")
+        self.assertRegex(err, "on cuda0, graph [0-9]+ still replays what was captured while kfit was off")
+        p.stdin.write("\n")
+        p.stdin.flush()
+        self.assertEqual(p.stdout.readline(), "gone\n")
+        self.assertNotIn("graph", self.c("on")[1])
+        p.communicate("\n", timeout=60)
+        self.assertEqual(p.returncode, 0)
+        (path,) = glob.glob(f"{self.dir}/traces-held/*-cuda0.kft")
+        (trace,) = json.loads(self.kfit("trace", "graphs", "--json", path)[0])
+        self.assertEqual([(g["state"], g["launches"]) for g in trace["graphs"]], [("gone", 100), ("gone", 100)])
+        decided = [[i["decision"] for i in g["items"] if "key" in i] for g in trace["graphs"]]
+        self.assertEqual([d.count("kfit") for d in decided], [Dispatched.winners, 0])
+        self.assertEqual(decided[1], ["off"] * 3)
+        (group,) = json.loads(self.kfit("trace", "kernels", "--json", path)[0])
+        self.assertTrue(any(k["launches"] >= 600 and not k["in_known_ops"] for k in group["kernels"]), group["kernels"][:5])
+
     def test_off_in_the_environment(self):
         _, trace = self.run_case("shapes", "--mode", "record")
         self.assertEqual(trace["ls"]["hits"], 0)

@@ -265,6 +265,32 @@ def dispatched():
 
 
 @case
+def held():
+    """Says when a graph is there, and captures it again when told to; until then it is replayed, whatever is switched."""
+    calls = [(rand(m, k), rand(n, k)) for m, n, k in TUNED]
+    graph = torch.cuda.CUDAGraph()
+
+    def capture():
+        with torch.cuda.graph(graph):
+            for x, w in calls:
+                torch.relu(F.linear(x, w))
+        for _ in range(100):
+            graph.replay()
+        torch.cuda.synchronize()
+
+    for x, w in calls:
+        F.linear(x, w)
+    for _ in range(2):
+        capture()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        graph.reset()
+    print("gone", flush=True)
+    sys.stdin.readline()
+    return dict()
+
+
+@case
 def streams():
     """One shape on two streams at once, from two threads, and two graphs of it replayed at once."""
     m, n, k = TUNED[1]
