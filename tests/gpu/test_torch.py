@@ -104,6 +104,8 @@ class Torch(Case):
     def test_replays_are_counted(self):
         _, trace = self.counted("graph")
         self.assertEqual(trace["ls"]["calls"], 3 * 1003)
+        graphs = trace["ls"]["graphs"]
+        self.assertEqual((graphs["made"], graphs["replays"], graphs["calls_lost"], graphs["holding_kernels"]), (1, 1000, 0, 0))
 
     def test_a_first_call_in_a_capture(self):
         result, _ = self.counted("graph_first")
@@ -119,8 +121,11 @@ class Torch(Case):
         self.assertLess(result["error"], 0.02)
 
     def test_triton_and_inductor(self):
-        result, _ = self.counted("others")
+        result, trace = self.counted("others")
         self.assertLess(result["error"], 1e-4)
+        names = [k["name"] for k in trace["kernels"]]
+        self.assertTrue(any("double_it" in n for n in names), names)
+        self.assertTrue(any(n.startswith("triton_") for n in names), names)  # Inductor's
 
     def test_the_profiler_sees_as_much(self):
         result, _ = self.counted("profiled")
