@@ -63,11 +63,12 @@ class Eager:
     mode = "eager"
 
     def __init__(self, step, warm_ups):
-        self.step = step
+        self.step, self.steps = step, warm_ups
         for _ in range(warm_ups):
             self.out = step()
 
     def time(self, launches):
+        self.steps += launches
         start = time.perf_counter()
         for _ in range(launches):
             self.out = self.step()
@@ -76,6 +77,7 @@ class Eager:
 
 class OnGpu:
     def time(self, launches):
+        self.steps += launches
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         start.record()
@@ -103,6 +105,7 @@ class Graph(OnGpu):
             self.out = step()
         self.launch = self.graph.replay
         self.launch()
+        self.steps = warm_ups + 1
 
 
 class Compiled(OnGpu):
@@ -111,7 +114,7 @@ class Compiled(OnGpu):
     mode = "compile"
 
     def __init__(self, step, warm_ups):
-        self.step = step
+        self.step, self.steps = step, warm_ups
         for _ in range(warm_ups):
             self.launch()
 
@@ -148,10 +151,7 @@ class Batch:
         us, lo, hi = interval([self.run.time(launches) for _ in range(rounds)])
         print(f"step batch={self.batch} us={us:.3f} lo={lo:.3f} hi={hi:.3f} rounds={rounds} launches={launches} mode={self.run.mode}",
               flush=True)
-        # launched: by start, which launches a graph once, and by measure; the rest were calls outside a graph
-        launched = (rounds + 1) * launches
-        steps = dict(launched=launched + 1, eager=WARM_UPS) if self.run.mode == "graph" else dict(launched=launched, eager=0)
-        return dict(batch=self.batch, us=us, lo=lo, hi=hi, rounds=rounds, launches=launches, mode=self.run.mode, steps=steps)
+        return dict(batch=self.batch, us=us, lo=lo, hi=hi, rounds=rounds, launches=launches, mode=self.run.mode)
 
     def output(self):
         self.run.time(1)
@@ -177,6 +177,7 @@ class Batch:
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (self.run.mode != "eager")
         with profile(activities=activities) as prof:
             self.eager()
+            self.run.steps += 1
             self.run.time(1)  # ends with a synchronisation
         events = prof.events()
         ops = [e for e in events if e.name in GEMM_OPS]
@@ -232,6 +233,8 @@ def main():
             if a.compile:
                 b.start()
             r.update(b.share())
+        for b, r in zip(batches, results):
+            r["steps"] = b.run.steps  # this model's GEMM calls are ops times as many
     if a.json:
         with open(a.json, "w") as f:
             json.dump(dict(model=a.model, layers=a.layers, length=a.length, tp=model.tp, fused=not a.unfused, device=where,

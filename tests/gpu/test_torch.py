@@ -14,6 +14,7 @@ import time
 import unittest
 
 CASES = os.path.abspath(sys.argv.pop(5))
+DEMO = pathlib.Path(__file__).resolve().parent.parent.parent / "integrations/demo"
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from cli_helpers import KFIT, SANITIZER, Case, main  # noqa: E402
 
@@ -133,6 +134,18 @@ class Torch(Case):
         self.assertGreaterEqual(result["on_gpu"], 8)
         self.assertEqual(self.plain("profiled")["ops"], 8)
 
+    def test_a_model_makes_as_many_calls_as_its_profile_says(self):
+        """torch_decode.py's steps, most of them in a graph, times the GEMM ops that torch.profiler saw in one of them."""
+        for model, more in (("qwen3.5-122b-attn-tp4", []), ("llama-3.1-8b-tp4", ["--unfused"])):
+            traces, file = self.dir / model, self.dir / f"{model}.json"
+            self.kfit("run", "--trace", traces, "--", PYTHON, DEMO / "torch_decode.py", "--model", model, "--layers", 2, "--batches", "4", "--rounds", 3,
+                      "--launches", 5, "--length", 128, "--share", "--json", file, *more)
+            (batch,) = json.loads(file.read_text())["batches"]
+            (path,) = glob.glob(f"{traces}/*-cuda0.kft")
+            self.assertEqual(batch["ops"] % 2, 0)
+            self.assertEqual(self.read(path)["ls"]["calls"], batch["ops"] * batch["steps"], batch)
+            self.assertTrue(0.2 < batch["gemm_share"] < 1, batch)
+
     def test_a_process_starts_as_fast(self):
         """With one recorded call, the fastest of several starts against the fastest without kfit, in turn."""
         best = {}
@@ -188,6 +201,18 @@ class Dispatched(Torch):
             for i, ((odd, outside, n), (odd_generic, _, _)) in enumerate(zip(found["rows"], without["found"][shape]["rows"])):
                 self.assertEqual(outside, 0, f"{shape}, distribution {i}")
                 self.assertLessEqual(odd / n, max(4 * odd_generic / n, 0.01), f"{shape}, distribution {i}")
+
+    def test_ab_measures_steps_in_one_process(self):
+        """The router of this model at batch 4 is among the shapes tuned."""
+        out = self.dir / "ab.json"
+        self.c("ab --phases 2 --pairs 2 --lower --quiet", "--metric", "^step batch=4 us=([0-9.]+)", "--out", out, "--", PYTHON, DEMO / "torch_decode.py",
+               "--model", "qwen3.5-122b-attn-tp4", "--layers", 2, "--batches", "4", "--rounds", 5, "--length", 128, "--forever")
+        found = json.loads(out.read_text())
+        self.assertEqual(found["pairs"], 2)
+        self.assertGreater(found["metrics"][0]["off"], 10)
+        self.assertTrue(0.5 < found["ratio"] < 2, found)
+        if any("n=256,k=3072" in k for k, r in self.records().items() if r["kind"] == "winner"):
+            self.assertGreater(found["replaced"], 0)
 
     def test_one_shape_on_two_streams(self):
         result, _ = self.dispatched("streams")
