@@ -284,6 +284,63 @@ static void a_refused_launch_harms_nothing(void)
     run(&plan, f);
 }
 
+/* ---- as a guest in a server ---- */
+
+static void a_guest_finds_the_current_context(void)
+{
+    const struct kfit_cuda *cu;
+    struct kfit_device_info here;
+    kfit_cu_context primary, found, after;
+    kfit_cu_device ordinal = -1;
+    setup();
+    CHECK_OK(kfit_cuda_load(&cu, &err), err);
+    CHECK_INT(cu->context_current(&primary), 0);
+    CHECK_OK(kfit_cuda_attach(&found, &ordinal, &here, &err), err);
+    CHECK(found == primary && ordinal == 0);
+    CHECK(!memcmp(&here, &info, sizeof here));
+    CHECK(!cu->context_current(&after) && after == primary);
+    CHECK(!cu->context_set(NULL));
+    CHECK_STATUS(kfit_cuda_attach(&found, &ordinal, &here, &err), KFIT_E_UNSUPPORTED);
+    CHECK(!cu->context_current(&after) && !after);
+}
+
+/* All that a first call does, while a stream captures in each mode: nothing of it may break the capture. */
+static void a_guest_starts_while_a_stream_captures(void)
+{
+    const struct kfit_cuda *cu;
+    const struct kfit_plan plan = plan_of(1, false, 0), large = plan_of(1, false, 65536);
+    struct kfit_plan bad = plan;
+    kfit_cu_stream stream;
+    size_t bytes;
+    setup();
+    CHECK_OK(kfit_cuda_load(&cu, &err), err);
+    strcpy(bad.launches[1].entry, "absent");
+    void *cubin = compile(info.arch, &bytes), *m[4];
+    for (unsigned i = 0; i < 4; i++)
+        m[i] = device_memory(4 * (N + FACTS));
+    CHECK_INT(cu->stream_create(&stream, KFIT_CU_STREAM_NON_BLOCKING), 0);
+    for (int mode = 0; mode <= KFIT_CU_CAPTURE_RELAXED; mode++) {
+        struct kfit_modules *set;
+        struct kfit_kernel k[2];
+        struct kfit_device_info here;
+        kfit_cu_context context;
+        kfit_cu_device ordinal;
+        kfit_cu_graph graph;
+        CHECK_INT(cu->capture_begin(stream, mode), 0);
+        CHECK_OK(kfit_cuda_attach(&context, &ordinal, &here, &err), err);
+        CHECK_OK(dev->open(&set, &err), err);
+        CHECK_OK(dev->add(set, &(struct kfit_image){cubin, bytes, &plan}, 3, &err), err);
+        CHECK(dev->add(set, &(struct kfit_image){cubin, bytes, &bad}, 3, &err) != KFIT_OK);
+        CHECK_OK(dev->add(set, &(struct kfit_image){cubin, bytes, &large}, 3, &err), err);
+        CHECK_OK(dev->seal(set, k, &err), err);
+        for (unsigned i = 0; i < 2; i++)
+            CHECK_STATUS(dev->launch(&k[i], (void *[]){m[0], m[1], m[2]}, m[3], stream), KFIT_OK);
+        CHECK_INT(cu->capture_end(stream, &graph), 0);
+        CHECK_INT(cu->graph_destroy(graph), 0);
+    }
+    free(cubin);
+}
+
 /* ---- what is not there ---- */
 
 static void no_driver_is_said(void)
@@ -334,6 +391,8 @@ static const struct kfit_test tests[] = {
     TEST(a_missing_entry_is_said),
     TEST(images_one_by_one),
     TEST(a_refused_launch_harms_nothing),
+    TEST(a_guest_finds_the_current_context),
+    TEST(a_guest_starts_while_a_stream_captures),
     TEST(no_driver_is_said),
     TEST(an_old_driver_is_said),
     TEST(no_gpu_is_said),

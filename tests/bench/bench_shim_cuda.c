@@ -1,7 +1,7 @@
 /* What the shim adds to a call of cuBLAS and of cuBLASLt, in nanoseconds, on the double of a GPU: children with and without
  * it in turn. The libraries here take no time, so what a call takes is the shim; of a call that a kernel serves, what the
  * double's launch takes is taken off, measured in the same child. A GPU's own libraries and driver: tests/gpu/bench_shim. */
-#include "../double/judging.h"
+#include "double/judging.h"
 
 #include <time.h>
 

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../double/blas.h"
+#include "double/blas.h"
 
 #define KFIT_X(member, symbol, args) kfit_cu_result symbol args;
 KFIT_CUDA_LIST(KFIT_X)
