@@ -99,8 +99,8 @@ static int child(void)
     kfit_cu_result (*load)(kfit_cu_library *, const void *, KFIT_LOAD_OPTIONS) =
         (kfit_cu_result(*)(kfit_cu_library *, const void *, KFIT_LOAD_OPTIONS))find("cuLibraryLoadData");
     CHECK(!load(&library, image, NULL, NULL, 0, NULL, NULL, 0));
-    CHECK(!((kfit_cu_result(*)(kfit_cu_kernel *, kfit_cu_library, const char *))find("cuLibraryGetKernel"))(&kernel, library,
-                                                                                                            "k"));
+    CHECK(!((kfit_cu_result(*)(kfit_cu_kernel *, kfit_cu_library, const char *))find("cuLibraryGetKernel"))(
+        &kernel, library, "k"));
     CHECK(!((kfit_cu_result(*)(kfit_cu_function *, kfit_cu_kernel))find("cuKernelGetFunction"))(&f, kernel));
     launch_kernel = (kfit_cu_result(*)(KFIT_LAUNCH_SHAPE, void **, void **))find("cuLaunchKernel");
     launch_graph = (kfit_cu_result(*)(kfit_cu_exec, kfit_cu_stream))find("cuGraphLaunch");
@@ -108,8 +108,8 @@ static int child(void)
     CHECK(!((kfit_cu_result(*)(kfit_cu_stream, int))find("cuStreamBeginCapture_v2"))(stream, 0));
     launch();
     CHECK(!((kfit_cu_result(*)(kfit_cu_stream, kfit_cu_graph *))find("cuStreamEndCapture"))(stream, &graph));
-    CHECK(!((kfit_cu_result(*)(kfit_cu_exec *, kfit_cu_graph, unsigned long long))find("cuGraphInstantiateWithFlags"))(
-        &exec, graph, 0));
+    CHECK(!((kfit_cu_result(*)(kfit_cu_exec *, kfit_cu_graph, unsigned long long))find(
+        "cuGraphInstantiateWithFlags"))(&exec, graph, 0));
     for (unsigned c = 0; c < CASES; c++) {
         double best = 1e9;
         for (int block = 0; block < BLOCKS; block++) {
@@ -141,7 +141,8 @@ static void costs(void)
     snprintf(home, sizeof home, "HOME=%s", kfit_test_dir());
     for (int r = 0; r < ROUNDS; r++)
         for (int w = 0; w < 2; w++) {
-            const char *const env[] = {"LD_LIBRARY_PATH=" DOUBLE, home, trace, w ? "LD_PRELOAD=" SHIM : "LD_PRELOAD", NULL};
+            const char *const env[] = {"LD_LIBRARY_PATH=" DOUBLE, home, trace,
+                                       w ? "LD_PRELOAD=" SHIM : "LD_PRELOAD", NULL};
             CHECK_INT(kfit_test_run((const char *[]){self, "child", NULL}, env, &out, NULL), 0);
             for (unsigned c = 0; c < CASES; c++)
                 ns[w][c][r] = strtod(out, &out);

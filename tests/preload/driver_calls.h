@@ -24,7 +24,9 @@
     X(kfit_cu_result, cuEventCreate, (kfit_cu_event *, unsigned))                                            \
     X(kfit_cu_result, cuEventRecord, (kfit_cu_event, kfit_cu_stream))                                        \
     X(kfit_cu_result, cuEventQuery, (kfit_cu_event))                                                         \
-    X(kfit_cu_result, cuStreamWaitEvent, (kfit_cu_stream, kfit_cu_event, unsigned))                          \
+    X(kfit_cu_result, cuStreamWaitEvent, (kfit_cu_stream, kfit_cu_event, unsigned))
+/* Of the double only: NULL on a GPU. */
+#define DOUBLE_LIST(X)                                                                                       \
     X(const struct kfit_double_launch *, kfit_double_last_launch, (void))                                    \
     X(unsigned, kfit_double_launches, (void))                                                                \
     X(void *, kfit_double_pointer, (const char *, int, uint64_t))                                            \
@@ -36,6 +38,7 @@ struct functions {
 #undef X
 #define X(type, symbol, params) type(*symbol) params;
     PLAIN_LIST(X)
+    DOUBLE_LIST(X)
 #undef X
 };
 extern struct functions cu;
@@ -57,12 +60,22 @@ extern struct functions cu;
         }                                                                                                    \
     } while (0)
 
+/* What a driver refuses, with one error or another. */
+#define FAILS(call) IS((call) != 0, 1)
+/* What only the double can tell. */
+#define ON_DOUBLE (cu.kfit_double_launches != NULL)
+#define SEEN(have, want)                                                                                     \
+    do {                                                                                                     \
+        if (ON_DOUBLE)                                                                                       \
+            IS(have, want);                                                                                  \
+    } while (0)
+
 extern void *libcuda; /* its handle */
 extern kfit_cu_stream stream, second;
 
 /* cuInit, the primary context of GPU 0, two streams. */
 void start_gpu(void);
-/* An image of one kernel that does nothing, in PTX's form; good until the next call. */
+/* An image of one kernel that does nothing: PTX, with what the double reads in a comment. Good until the next call. */
 const char *image_of(const char *kernel);
 /* Its function, from a module of its own that is never unloaded. */
 kfit_cu_function function(const char *kernel);

@@ -16,7 +16,8 @@ def work(launches, end):
     assert not cu.cuInit(0)
     assert not cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
     assert not cu.cuCtxSetCurrent(context)
-    image = b"kfit-double 1\narch sm_90\nentry works nothing i\nend\n"
+    image = b"/*\nkfit-double 1\narch sm_90\nentry works nothing i\nend\n*/\n.version 7.0\n.target sm_80\n.address_size 64\n"
+    image += b".visible .entry works(.param .u32 p)\n{\n ret;\n}\n"
     assert not cu.cuModuleLoadData(ctypes.byref(module), image)
     assert not cu.cuModuleGetFunction(ctypes.byref(f), module, b"works")
     params = (ctypes.c_void_p * 1)(ctypes.addressof(ctypes.c_int(0)))

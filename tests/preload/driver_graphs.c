@@ -64,7 +64,7 @@ static void play_replays(int argc, char **argv)
     for (int i = 0; i < 6; i++)
         for (int n = 0; n < atoi(argv[0]); n++)
             OK((n % 2 ? cu.cuGraphLaunch_ptsz : cu.cuGraphLaunch)(exec[i], stream));
-    IS(cu.kfit_double_launches(), 6 * 3 * atoi(argv[0]));
+    SEEN(cu.kfit_double_launches(), 6 * 3 * atoi(argv[0]));
     for (int i = 0; i < 6; i++)
         OK(cu.cuGraphExecDestroy(exec[i]));
 }
@@ -108,18 +108,22 @@ static void play_made(int argc, char **argv)
         unsigned shape[7];
         void **params, **extra;
         void *kernel, *context;
-    } node = {.f = c, .shape = {1, 1, 1, 32, 1, 1, 0}};
+    } node = {.shape = {1, 1, 1, 32, 1, 1, 0}, .params = (void *[]){&(int){0}}};
     struct {
         int type, reserved[3];
         union {
-            char node[sizeof node];
+            char node[240];
             kfit_cu_graph child;
         } of;
     } any = {.type = 0};
     kfit_cu_graph graph, clone, other;
+    kfit_cu_library library;
+    kfit_cu_kernel kernel;
     void *n;
     (void)argc, (void)argv;
     start();
+    OK(cu.cuLibraryLoadData(&library, image_of("c"), NULL, NULL, 0, NULL, NULL, 0));
+    OK(cu.cuLibraryGetKernel(&kernel, library, "c"));
     graph = captured();
     OK(cu.cuGraphClone(&clone, graph));
     replay(instantiated(clone), 1); /* a 1, b 2 */
@@ -130,11 +134,13 @@ static void play_made(int argc, char **argv)
     OK(cu.cuGraphCreate(&other, 0));
     OK(cu.cuGraphAddKernelNode(&n, other, NULL, 0, &node));
     node.f = NULL;
-    node.kernel = c;
+    node.kernel = kernel;
     OK(cu.cuGraphAddKernelNode_v2(&n, other, NULL, 0, &node));
+    memset(any.of.node, 0, sizeof any.of.node);
     memcpy(any.of.node, &node, sizeof node);
     OK(cu.cuGraphAddNode(&n, other, NULL, 0, &any));
     any.type = 4;
+    memset(any.of.node, 0, sizeof any.of.node);
     any.of.child = clone;
     OK(cu.cuGraphAddNode_v2(&n, other, NULL, NULL, 0, &any));
     OK(cu.cuStreamBeginCaptureToGraph(stream, other, NULL, NULL, 0, 0));
@@ -153,7 +159,7 @@ static void play_nested(int argc, char **argv)
     launch_on(stream, c, 1);
     replay(inner, 2);
     kfit_cu_graph graph = end();
-    IS(cu.kfit_double_launches(), 0);
+    SEEN(cu.kfit_double_launches(), 0);
     replay(instantiated(graph), 10);
     replay(inner, 1);
 }
@@ -162,22 +168,24 @@ static void play_nested(int argc, char **argv)
 static void play_update(int argc, char **argv)
 {
     int result;
+    void *node;
+    char info[64]; /* CUgraphExecUpdateResultInfo */
     (void)argc, (void)argv;
     start();
     kfit_cu_graph first = captured();
     kfit_cu_exec exec = instantiated(first);
     replay(exec, 1); /* a 1, b 2 */
     for (int i = 0; i < 5000; i++)
-        OK(cu.cuGraphExecUpdate_v2(exec, first, NULL));
+        OK(cu.cuGraphExecUpdate_v2(exec, first, info));
     replay(exec, 10);
     begin(0);
     launch_on(stream, c, 3);
     kfit_cu_graph other = end();
-    OK(cu.cuGraphExecUpdate(exec, other, NULL, &result));
+    OK(cu.cuGraphExecUpdate(exec, other, &node, &result));
     replay(exec, 100); /* c 3 */
     begin(0);
     launch_on(stream, a, 1);
-    IS(cu.cuGraphExecUpdate_v2(exec, end(), NULL), 910);
+    IS(cu.cuGraphExecUpdate_v2(exec, end(), info), 910);
     replay(exec, 1000);
     OK(cu.cuGraphExecDestroy(exec));
 }
@@ -196,7 +204,7 @@ static void play_destroyed(int argc, char **argv)
     OK(cu.cuGraphDestroy(graph));
     OK(cu.cuGraphCreate(&next, 0));
     other = instantiated(next);
-    IS(next == graph && other == exec, 1);
+    SEEN(next == graph && other == exec, 1);
     replay(other, 10);
 }
 
@@ -212,9 +220,9 @@ static void play_broken(int argc, char **argv)
         begin(mode);
         launch_on(stream, a, 1);
         IS(cu.cuEventQuery(event), 900);
-        IS(cu.cuStreamEndCapture(second, &graph), 1);
+        FAILS(cu.cuStreamEndCapture(second, &graph));
         IS(cu.cuStreamEndCapture(stream, &graph), 901);
-        IS(cu.cuStreamEndCapture(stream, &graph), 1);
+        FAILS(cu.cuStreamEndCapture(stream, &graph));
         launch_on(stream, b, 1);
     }
     begin(2);
