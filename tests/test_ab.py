@@ -312,11 +312,19 @@ import subprocess, sys, time
 fixture, key, steps, status = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 p = subprocess.Popen([fixture, "hold", "", "unit", key, "0", "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 p.stdout.readline()
-calls = "+0 1 1"
-for _ in range(steps):
-    p.stdin.write(calls + chr(10))
+calls, graph, captured_off, since = "+0 1 1", 0, 0, 0
+def tell(line):
+    p.stdin.write(line + chr(10))
     p.stdin.flush()
-    off = int(p.stdout.readline())
+    return int(p.stdout.readline())
+for step in range(steps):
+    off = tell(calls)
+    if "anew" in sys.argv and off != captured_off: # its graph is captured anew, some time after the switch
+        since = since or step
+        if step > since + 50:
+            tell(f"x {graph}")
+            tell(f"c 0 {off}")
+            graph, captured_off, since = graph + 1, off, 0
     calls = "+0 1 0" if off else "+0 100 100"
     print("tokens/s:", 100 if off else 300, flush=True)
     time.sleep(0.002)
@@ -326,8 +334,8 @@ sys.exit(status)
 
 @unittest.skipIf(SANITIZER != "none", "a shim with a sanitizer cannot be preloaded into python")
 class Phases(Ab):
-    def server(self, steps=10**9, status=0):
-        return ["--", PYTHON, "-c", SERVER, FIXTURE, key(64), steps, status]
+    def server(self, steps=10**9, status=0, *more):
+        return ["--", PYTHON, "-c", SERVER, FIXTURE, key(64), steps, status, *more]
 
     def test_the_metric_of_a_live_program(self):
         r = self.result("--phases", 0.1, "-n", 6, "--metric", "tokens/s: (.*)", *self.server())
@@ -345,11 +353,16 @@ class Phases(Ab):
 
     def test_captured_graphs_cannot_be_switched(self):
         self.env.update(FIXTURE_GPU="0", FIXTURE_GRAPHS="c 0 0;r 0 10")
-        program = ["--", "sh", "-c", f"(sleep 60 & echo $! >&3; wait) 3>pid | {FIXTURE} hold '' unit '{key(64)}' 5 5"]
-        _, err = self.ab("--phases", 0.1, *program, rc=1)
+        _, err = self.ab("--phases", 0.1, "--metric", "tokens/s: (.*)", *self.server(), rc=1)
         self.assertRegex(err, r"on cuda0, graph 0 still replays kernels of kfit's")
+        self.assertRegex(err, "[0-9]+ s after the switch")
         self.assertIn("nothing can switch those; measure runs", err)
         self.assertEqual(self.left(), [])
+
+    def test_a_phase_begins_with_graphs_of_its_own(self):
+        self.env.update(FIXTURE_GPU="0", FIXTURE_GRAPHS="c 0 0")
+        r = self.result("--phases", 0.05, "-n", 6, "--metric", "tokens/s: (.*)", *self.server(10**9, 0, "anew"))
+        self.assertEqual((r["ratio"], r["pairs"], r["complete"]), (3, 6, True))
 
     def test_a_program_that_ends_first(self):
         out, err = self.ab("--phases", 0.1, "-n", 240, "--metric", "tokens/s: (.*)", *self.server(steps=400))

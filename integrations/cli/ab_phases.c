@@ -12,6 +12,7 @@
 
 #define TICK_S      0.1  /* how often new processes of the program are looked for */
 #define SAY_AFTER_S 10.0 /* of waiting for the first call */
+#define SETTLE_S    10.0 /* at most, for graphs to be captured anew after a switch */
 
 struct process {
     char path[PATH_MAX];
@@ -72,15 +73,9 @@ static bool count_calls(const struct phases *p, double *calls, double *at_s)
         struct kfit_trace *t;
         if (kfit_trace_read(p->item[i].path, &t, NULL) != KFIT_OK)
             continue;
-        const struct cli_trace one = {p->item[i].path, t, kfit_trace_alive(t)};
-        bool ours = !p->item[i].set || !one.alive || kfit_trace_header(t)->control == (uint32_t)p->now;
-        const bool captured = !p->ab->aa && cli_graphs_say(&one, CLI_GRAPHS_OURS, NULL, NULL);
+        bool ours = !p->item[i].set || !kfit_trace_alive(t) || kfit_trace_header(t)->control == (uint32_t)p->now;
         cli_trace_totals(t, count);
         kfit_trace_destroy(t);
-        if (captured)
-            return !cli_fail(
-                "graphs replay kernels of kfit's in both phases, nothing can switch those; measure "
-                "runs, without --phases");
         for (unsigned r = 0; r < KFIT_TRACE_REASONS; r++)
             *calls += (double)count[r];
         if (!ours)
@@ -113,6 +108,46 @@ static enum phase ended(const struct phases *p)
     return FAILED;
 }
 
+/* Live graphs captured in the other side's phase: they replay what was decided then. */
+static size_t captured_before(const struct phases *p, bool say)
+{
+    const enum cli_graphs_which which = p->now == KFIT_CONTROL_RUN ? CLI_GRAPHS_OFF : CLI_GRAPHS_OURS;
+    size_t n = 0;
+    for (size_t i = 0; i < p->count && !p->ab->aa; i++) {
+        struct kfit_trace *t;
+        if (kfit_trace_read(p->item[i].path, &t, NULL) != KFIT_OK)
+            continue;
+        const struct cli_trace one = {p->item[i].path, t, kfit_trace_alive(t)};
+        n += say ? cli_graphs_say(&one, which, NULL, NULL) : cli_graphs_list(&one, which, NULL, NULL, NULL, 0);
+        kfit_trace_destroy(t);
+    }
+    return n;
+}
+
+/* Nothing can switch a graph: a phase begins when the program has captured its graphs anew. */
+static enum phase settle(struct phases *p)
+{
+    const double patience = fmax(SETTLE_S, 2 * p->ab->phase_s), begun = ab_now_s();
+    while (captured_before(p, false)) {
+        if (ab_now_s() > begun + patience) {
+            captured_before(p, true);
+            cli_fail("%.0f s after the switch graphs of the other phase still run, and nothing can switch those; measure "
+                     "runs, without --phases",
+                     patience);
+            return FAILED;
+        }
+        switch (ab_watch(p->ab, &p->program, ab_now_s() + TICK_S)) {
+        case AB_ENDED:
+            return ended(p);
+        case AB_STOP:
+            return ENDED;
+        case AB_TIME:
+            look(p);
+        }
+    }
+    return MEASURED;
+}
+
 /* One phase: its time per call, and the metric. The first number after a switch belongs to both sides and is dropped. */
 static enum phase phase(struct phases *p, enum ab_side side, double *seconds, double number[AB_METRICS_MAX])
 {
@@ -120,6 +155,9 @@ static enum phase phase(struct phases *p, enum ab_side side, double *seconds, do
     struct ab_output *o = &p->program.output;
     double calls[2], at[2], patience = ab->phase_s * 10 + 60;
     switch_to(p, side);
+    enum phase state = settle(p);
+    if (state != MEASURED)
+        return state;
     ab_output_restart(o);
     if (!count_calls(p, &calls[0], &at[0]))
         return FAILED;

@@ -15,6 +15,7 @@ part of the step's GPU time that GEMM kernels take is measured, by torch.profile
 import argparse
 import collections
 import copy
+import gc
 import hashlib
 import json
 import math
@@ -222,6 +223,8 @@ def main():
                     batch = Batch(model, b, a.compile)
                     batch.start()
                     batch.measure(a.rounds, a.launches)
+                    del batch
+                    gc.collect()  # with its graph
         batches = [Batch(model, b, a.compile) for b in a.batches]
         results = []
         for b in batches:  # torch.compile is reset for each: measured before the next one starts
