@@ -189,7 +189,7 @@ static int take(void *ctx, const struct kfit_record *r, const char *problem)
     struct kfit_error err = {0};
     struct kfit_image image = {r->image, r->image_bytes, &r->plan};
     e->reason = unfit(l->t->device, op, r, &err);
-    if (!e->reason && l->t->device->add(l->t->modules, &image, op->nargs(&r->key), &err) != KFIT_OK)
+    if (!e->reason && l->t->modules && l->t->device->add(l->t->modules, &image, op->nargs(&r->key), &err) != KFIT_OK)
         e->reason = KFIT_REASON_LOAD_FAILED;
     if (e->reason) {
         fail(l, err.text);
@@ -209,7 +209,7 @@ static enum kfit_status seal(struct kfit_table *t, uint32_t images, struct kfit_
     struct kfit_kernel *kernels = kfit_map(images * sizeof *kernels + 1);
     if (!kernels)
         return kfit_fail(err, KFIT_E_NOMEM, "dispatcher: no memory for %u kernels", images);
-    enum kfit_status s = t->device->seal(t->modules, kernels, err);
+    enum kfit_status s = t->modules ? t->device->seal(t->modules, kernels, err) : KFIT_OK;
     for (size_t i = 0; s == KFIT_OK && i < t->count; i++)
         if (t->entries[i].reason == KFIT_REASON_NONE)
             t->entries[i].kernel = kernels[t->entries[i].kernel.nargs];
@@ -253,7 +253,7 @@ static enum kfit_status ban(struct kfit_table *t, const char *where, const char 
     return KFIT_OK;
 }
 
-static enum kfit_status make(struct kfit_table **out, size_t room, const struct kfit_device *device,
+static enum kfit_status make(struct kfit_table **out, size_t room, const struct kfit_device *device, bool asks_only,
                              struct kfit_error *err)
 {
     size_t index = 16;
@@ -272,7 +272,7 @@ static enum kfit_status make(struct kfit_table **out, size_t room, const struct 
     t->origins = kfit_map(ORIGINS_MAX * sizeof *t->origins);
     t->origin_count = 1;
     if (t->index && t->entries && t->far_keys && t->origins)
-        return device->open(&t->modules, err);
+        return asks_only ? KFIT_OK : device->open(&t->modules, err);
 no_memory:
     return kfit_fail(err, KFIT_E_NOMEM, "dispatcher: no memory for a table of %zu records", room);
 }
@@ -342,7 +342,7 @@ enum kfit_status kfit_table_load(struct kfit_table **out, struct kfit_table_info
     s = make(&t,
              (m->records < RECORDS_MAX ? m->records : RECORDS_MAX) + count_words(p->bans) +
                  count_words(host_bans),
-             device, err);
+             device, p->asks_only, err);
     if (s != KFIT_OK)
         goto end;
 

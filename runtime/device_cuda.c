@@ -189,10 +189,11 @@ static void unload(struct kfit_modules *m)
 
 static enum kfit_status open_set(struct kfit_modules **out, struct kfit_error *err)
 {
+    *out = NULL;
+    if (!cu)
+        return kfit_fail(err, KFIT_E_UNSUPPORTED, "cuda images: no device was probed, or attached to");
     *out = calloc(1, sizeof **out);
-    if (!*out)
-        return kfit_fail(err, KFIT_E_NOMEM, "cuda images: no memory");
-    return KFIT_OK;
+    return *out ? KFIT_OK : kfit_fail(err, KFIT_E_NOMEM, "cuda images: no memory");
 }
 
 static enum kfit_status resolve(struct loaded *l, unsigned i, const struct kfit_launch *launch,

@@ -472,7 +472,30 @@ static void arguments_are_checked(void)
     kfit_dispatcher_destroy(NULL);
 }
 
+/* `kfit explain` and `report` run where no GPU is: kernels for one are looked up there, and not loaded. */
+static void asking_needs_no_device(void)
+{
+    char text[1024];
+    setup();
+    kfit_env_cuda(&env, "sm_90a", "Some GPU", 132, "CUDA 13.0", "test", NULL);
+    const struct kfit_record r = record(4, multiplies, sizeof multiplies, 0, 0);
+    publish(&r, 1);
+    struct kfit_dispatcher *d;
+    struct kfit_dispatcher_params p = {
+        .mode = KFIT_MODE_DISPATCH, .cache_dir = cache, .env = &env, .asks_only = true};
+    CHECK_OK(kfit_dispatcher_create(&d, &p, &err), err);
+    kfit_dispatcher_explain(d, &r.key, text, sizeof text);
+    CHECK_MSG(strstr(text, "2.50x"), "%s", text);
+    CHECK_MSG(strstr(kfit_dispatcher_state(d), "generation 1: 1 kernels"), "%s", kfit_dispatcher_state(d));
+    kfit_dispatcher_destroy(d);
+    p.asks_only = false; /* a server without its GPU goes on with the original */
+    CHECK_OK(kfit_dispatcher_create(&d, &p, &err), err);
+    CHECK_MSG(strstr(kfit_dispatcher_state(d), "no device was"), "%s", kfit_dispatcher_state(d));
+    kfit_dispatcher_destroy(d);
+}
+
 static const struct kfit_test tests[] = {
+    TEST(asking_needs_no_device),
     TEST(winners_run_everything_else_does_not),
     TEST(decisions_without_a_launch),
     TEST(off_means_off_within_one_call),

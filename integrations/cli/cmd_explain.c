@@ -27,6 +27,7 @@ struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation,
                                          .bans = p->bans,
                                          .state_dir = p->state,
                                          .strict = p->strict,
+                                         .asks_only = true,
                                          .env = env},
         &err);
     if (s != KFIT_OK)

@@ -51,7 +51,7 @@ static inline unsigned kfit_launcher(void)
 /* ---- image.c ---- */
 
 /* XXH3-64 of an image that the driver has taken: cubin, fat binary or PTX; 0: of no form that says where it ends. Of
- * one larger than KFIT_IMAGE_WHOLE, its length and parts of it. */
+ * one larger than KFIT_IMAGE_WHOLE, and of a fat binary, its length and parts of it. */
 enum { KFIT_IMAGE_WHOLE = 4 << 20 };
 uint64_t kfit_image_hash(const void *image);
 uint64_t kfit_image_hash_file(const char *path);

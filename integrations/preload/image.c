@@ -11,7 +11,7 @@
 #include "kfit/hash.h"
 
 enum { FAT_BINARY = 0xba55ed50, FAT_BINARY_WRAPPER = 0x466243b1 };
-enum { PARTS = 64, PART_BYTES = KFIT_IMAGE_WHOLE / PARTS };
+enum { PARTS = 3, PART_BYTES = 4096 };
 
 struct fat_binary {
     uint32_t magic;
@@ -64,12 +64,14 @@ static uint64_t bytes_of(const char **image)
     return f->magic == FAT_BINARY ? f->header_bytes + f->bytes : 0;
 }
 
-/* The largest libraries have images of hundreds of megabytes, most of which no one ever touches. */
+/* All of it, if it is small. Else its length and a few pages: a framework brings a thousand fat binaries of together
+ * nearly a gigabyte, most of which no one ever touches, and all are loaded when it starts. */
 static uint64_t hash_of(const char *image, uint64_t bytes)
 {
+    const bool fat = bytes && !memcmp(image, &(uint32_t){FAT_BINARY}, 4);
     if (!bytes)
         return 0;
-    if (bytes <= KFIT_IMAGE_WHOLE)
+    if (bytes <= (fat ? PARTS * PART_BYTES : KFIT_IMAGE_WHOLE))
         return XXH3_64bits(image, bytes);
     uint64_t hash = bytes, step = (bytes - PART_BYTES) / (PARTS - 1);
     for (unsigned i = 0; i < PARTS; i++)

@@ -41,7 +41,7 @@ def generic():
     return ["--generic", str(folder)] if folder.is_dir() else []
 
 
-class Torch(Case):
+class Programs(Case):
     timeout = 500
 
     def run_case(self, name, *kfit_run, **env):
@@ -82,6 +82,10 @@ class Torch(Case):
         if result.get("exact"):
             self.assertIn(result["exact"], keys)
         return result, trace
+
+
+class Torch(Programs):
+    """What is recorded."""
 
     def test_linear_has_its_key_for_inputs_of_any_rank(self):
         _, trace = self.counted("linear")
@@ -143,8 +147,9 @@ class Torch(Case):
             (batch,) = json.loads(file.read_text())["batches"]
             (path,) = glob.glob(f"{traces}/*-cuda0.kft")
             self.assertEqual(batch["ops"] % 2, 0)
-            self.assertEqual(self.read(path)["ls"]["calls"], batch["ops"] * batch["steps"], batch)
-            self.assertTrue(0.2 < batch["gemm_share"] < 1, batch)
+            calls = sum(k["calls"] for k in self.read(path)["keys"] if "/bf16," in k["key"])  # others place the rotary embedding, once
+            self.assertEqual(calls, batch["ops"] * batch["steps"], batch)
+            self.assertTrue(0.1 < batch["gemm_share"] < 1, batch)
 
     def test_a_process_starts_as_fast(self):
         """With one recorded call, the fastest of several starts against the fastest without kfit, in turn."""
@@ -161,7 +166,7 @@ class Torch(Case):
         self.assertLess(best[1] - best[0], 0.05)
 
 
-class Dispatched(Torch):
+class Dispatched(Programs):
     """On a generation that was tuned here, for the shapes of the case `shapes`."""
 
     shared = None

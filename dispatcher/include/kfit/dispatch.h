@@ -35,6 +35,7 @@ struct kfit_dispatcher_params {
     bool state_optional;    /* nobody asked for state_dir: INFO, not WARN, if it cannot be used */
     const char *trace_dir;  /* NULL: memory-only trace */
     const char *label;
+    bool asks_only;             /* for explain, on any machine: images are not loaded, no call may be dispatched */
     const char *hold;           /* why no kernel shall run, whatever mode says; NULL: they may */
     const char *device_suffix;  /* cuda: "-cuda0", of the trace's name; NULL: host */
     const struct kfit_env *env; /* required: the running process' environment */
