@@ -167,11 +167,13 @@ static void threads_that_start_together_lose_no_call(void)
     CHECK_INT(kfit_trace_count(t), 1);
 }
 
-/* Every child has a trace of its own with exactly its calls. */
+/* Every child has a trace of its own with exactly its calls. Not with OpenBLAS: a child that was forked while another
+ * thread held one of its locks waits for it forever, without us too. */
 static void check_forks(const char *dir, const char *children, const char *delay_us)
 {
     char *out, *save;
-    run_shimmed(CALLS_ARGV("fork", children, "7", delay_us), dir, NULL, &out, NULL);
+    run_shimmed(CALLS_ARGV("fork", children, "7", delay_us), dir,
+                (const char *[]){"LD_PRELOAD=" SHIM ":" SMALL_BLAS, NULL}, &out, NULL);
     struct kfit_trace *t[TRACES_MAX];
     size_t n = traces_read(dir, t);
     int seen = 0;
