@@ -124,6 +124,20 @@ static size_t captured_before(const struct phases *p, bool say)
     return n;
 }
 
+/* Lets the program go on for a while. Not MEASURED: it has ended, or the user stops. */
+static enum phase tick(struct phases *p, double until_s)
+{
+    switch (ab_watch(p->ab, &p->program, until_s)) {
+    case AB_ENDED:
+        return ended(p);
+    case AB_STOP:
+        return ENDED;
+    case AB_TIME:
+        look(p);
+    }
+    return MEASURED;
+}
+
 /* Nothing can switch a graph: a phase begins when the program has captured its graphs anew. */
 static enum phase settle(struct phases *p)
 {
@@ -136,14 +150,9 @@ static enum phase settle(struct phases *p)
                      patience);
             return FAILED;
         }
-        switch (ab_watch(p->ab, &p->program, ab_now_s() + TICK_S)) {
-        case AB_ENDED:
-            return ended(p);
-        case AB_STOP:
-            return ENDED;
-        case AB_TIME:
-            look(p);
-        }
+        enum phase state = tick(p, ab_now_s() + TICK_S);
+        if (state != MEASURED)
+            return state;
     }
     return MEASURED;
 }
@@ -163,14 +172,8 @@ static enum phase phase(struct phases *p, enum ab_side side, double *seconds, do
         return FAILED;
     for (double end = at[0] + ab->phase_s, now = at[0]; now < end || !ab_output_complete(o);
          now = ab_now_s()) {
-        switch (ab_watch(ab, &p->program, fmin(now + TICK_S, now < end ? end : INFINITY))) {
-        case AB_ENDED:
-            return ended(p);
-        case AB_STOP:
-            return ENDED;
-        case AB_TIME:
-            look(p);
-        }
+        if ((state = tick(p, fmin(now + TICK_S, now < end ? end : INFINITY))) != MEASURED)
+            return state;
         if (now > end + patience) {
             if (ab_output_numbers(o, number))
                 return MEASURED;
