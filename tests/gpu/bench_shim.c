@@ -1,8 +1,11 @@
-/* What one call costs a thread, in ns: bench_shim M N K [LIBCUBLAS], one line per call, "gemm_ex 4821.3". Knows nothing of
- * kfit: bench_shim.py runs it with and without the shim, and takes the difference.
+/* What stands before a library's function costs a call, in ns: bench_shim M N K [LIBCUBLAS], one line per call: what it
+ * adds, the lower and upper end of its 95 % interval, what the call costs without. Knows nothing of kfit: under LD_PRELOAD
+ * it measures what is preloaded, without, itself.
  *
- * Calls come in bursts that fit into the GPU's queue, with the GPU waited for in between; a figure is the median of bursts. */
+ * Each call is made in two ways, as a program makes it and by the library's own pointer, in bursts that fit into the GPU's
+ * queue, in pairs of random order, with the GPU waited for in between. Two processes differ by more than what is sought. */
 #include <dlfcn.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,7 +15,7 @@
 #include "bench_shim.h"
 #include "kfit/cuda.h"
 
-enum { BURST = 64, BURSTS = 300, WORKSPACE_BYTES = 32 << 20 };
+enum { BURST = 16, PAIRS = 1500, WARM_UPS = 50, WORKSPACE_BYTES = 32 << 20 };
 
 static const char ptx[] =
     ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
@@ -23,8 +26,12 @@ typedef int launch_kernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsign
 static struct bench {
     const struct kfit_cuda *cu;
     struct bench_calls calls;
-    int (*gemm_ex)(struct bench_calls *), (*lt_matmul)(struct bench_calls *);
-    launch_kernel *launch;
+    int (*gemm_ex)(struct bench_calls *, bool own), (*lt_matmul)(struct bench_calls *, bool own);
+    struct { /* as a program gets them, and the driver's own */
+        launch_kernel *launch;
+        __typeof__(((struct kfit_cuda *)0)->launch) launch_ex;
+        __typeof__(((struct kfit_cuda *)0)->graph_launch) graph_launch;
+    } driver[2];
     kfit_cu_kernel kernel;
     kfit_cu_exec graph;
 } bench;
@@ -45,43 +52,43 @@ static void need(int r, const char *what)
         give_up("bench_shim: %s failed: %d", what, r);
 }
 
-static int gemm_ex(void)
+static int gemm_ex(bool own)
 {
-    return bench.gemm_ex(&bench.calls);
+    return bench.gemm_ex(&bench.calls, own);
 }
 
-static int lt_matmul(void)
+static int lt_matmul(bool own)
 {
-    return bench.lt_matmul(&bench.calls);
+    return bench.lt_matmul(&bench.calls, own);
 }
 
-static int launch(void)
+static int launch(bool own)
 {
-    return bench.launch(bench.kernel, 1, 1, 1, 32, 1, 1, 0, bench.calls.stream, NULL, NULL);
+    return bench.driver[own].launch(bench.kernel, 1, 1, 1, 32, 1, 1, 0, bench.calls.stream, NULL, NULL);
 }
 
-static int launch_ex(void)
+static int launch_ex(bool own)
 {
     const struct kfit_cu_launch_config c = {
         .grid = {1, 1, 1}, .block = {32, 1, 1}, .stream = bench.calls.stream};
-    return bench.cu->launch(&c, (kfit_cu_function)(void *)bench.kernel, NULL, NULL);
+    return bench.driver[own].launch_ex(&c, (kfit_cu_function)(void *)bench.kernel, NULL, NULL);
 }
 
-static int graph_launch(void)
+static int graph_launch(bool own)
 {
-    return bench.cu->graph_launch(bench.graph, bench.calls.stream);
+    return bench.driver[own].graph_launch(bench.graph, bench.calls.stream);
 }
 
 static struct row {
     const char *name;
-    int (*call)(void);
+    int (*call)(bool own);
     bool needs_kernel;
-    double ns[BURSTS];
-} rows[] = {{"gemm_ex", gemm_ex, false, {0}},
-            {"lt_matmul", lt_matmul, false, {0}},
-            {"launch", launch, true, {0}},
-            {"launch_ex", launch_ex, true, {0}},
-            {"graph_launch", graph_launch, false, {0}}};
+    double added[PAIRS], ns[PAIRS];
+} rows[] = {{.name = "gemm_ex", .call = gemm_ex},
+            {.name = "lt_matmul", .call = lt_matmul},
+            {.name = "launch", .call = launch, .needs_kernel = true},
+            {.name = "launch_ex", .call = launch_ex, .needs_kernel = true},
+            {.name = "graph_launch", .call = graph_launch}};
 
 static void *on_gpu(size_t bytes)
 {
@@ -124,27 +131,37 @@ static void start(const char *cublas)
     c->y = on_gpu((size_t)c->m * (size_t)c->n * 2);
     c->bias = on_gpu((size_t)c->n * 2);
     /* global: the calls' library finds them there, after whatever is preloaded */
-    open_or_say(cublas, RTLD_NOW | RTLD_GLOBAL);
+    void *blas = open_or_say(cublas, RTLD_NOW | RTLD_GLOBAL), *lt = blas;
     if (!dlsym(RTLD_DEFAULT, "cublasLtMatmul"))
-        open_or_say("libcublasLt.so.13", RTLD_NOW | RTLD_GLOBAL);
-    void *lib = open_or_say(BENCH_CALLS, RTLD_LAZY), *symbol;
+        lt = open_or_say("libcublasLt.so.13", RTLD_NOW | RTLD_GLOBAL);
+    void *lib = open_or_say(BENCH_CALLS, RTLD_LAZY), *libcuda = open_or_say("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     const char *what = NULL;
     int (*opens)(struct bench_calls *, const char **);
+    void *(*libc_dlsym)(void *, const char *); /* libc's, whoever has one of that name too */
+    *(void **)&libc_dlsym = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    need(!libc_dlsym, "dlvsym of dlsym");
     *(void **)&opens = dlsym(lib, "bench_open");
     *(void **)&bench.gemm_ex = dlsym(lib, "bench_gemm_ex");
     *(void **)&bench.lt_matmul = dlsym(lib, "bench_lt_matmul");
+    c->gemm_ex = libc_dlsym(blas, "cublasGemmEx");
+    c->lt_matmul = libc_dlsym(lt, "cublasLtMatmul");
+    need(!c->gemm_ex || !c->lt_matmul, "dlsym of cuBLAS");
+    for (int own = 0; own < 2; own++) {
+        void *(*look_up)(void *, const char *) = own ? libc_dlsym : dlsym;
+        *(void **)&bench.driver[own].launch = look_up(libcuda, "cuLaunchKernel");
+        *(void **)&bench.driver[own].launch_ex = look_up(libcuda, "cuLaunchKernelEx");
+        *(void **)&bench.driver[own].graph_launch = look_up(libcuda, "cuGraphLaunch");
+    }
     int r = opens(c, &what);
     need(r, what);
-    symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), "cuLaunchKernel");
-    memcpy(&bench.launch, &symbol, sizeof symbol);
-    if (!symbol || cu->library_load(&library, ptx, NULL, NULL, 0, NULL, NULL, 0) ||
+    if (!bench.driver[1].launch || cu->library_load(&library, ptx, NULL, NULL, 0, NULL, NULL, 0) ||
         cu->library_kernel(&bench.kernel, library, "nothing"))
         bench.kernel = NULL; /* a test double: it has kernels of its own only */
-    need(gemm_ex(), "cublasGemmEx");
+    need(gemm_ex(false), "cublasGemmEx");
     need(cu->stream_sync(stream), "cuStreamSynchronize");
     need(cu->capture_begin(stream, KFIT_CU_CAPTURE_THREAD_LOCAL), "cuStreamBeginCapture_v2");
     for (unsigned i = 0; i < 4; i++)
-        need(gemm_ex(), "cublasGemmEx in a capture");
+        need(gemm_ex(false), "cublasGemmEx in a capture");
     need(cu->capture_end(stream, &graph), "cuStreamEndCapture");
     need(cu->graph_instantiate(&bench.graph, graph, 0), "cuGraphInstantiateWithFlags");
 }
@@ -162,6 +179,16 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double burst(const struct row *r, bool own)
+{
+    double begun = now_ns();
+    for (unsigned k = 0; k < BURST; k++)
+        need(r->call(own), r->name);
+    double ns = (now_ns() - begun) / BURST;
+    need(bench.cu->stream_sync(bench.calls.stream), "cuStreamSynchronize");
+    return ns;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4 || argc > 5)
@@ -172,24 +199,29 @@ int main(int argc, char **argv)
     if (bench.calls.m < 1 || bench.calls.n < 1 || bench.calls.k < 1)
         return fprintf(stderr, "bench_shim: M, N and K are at least 1\n"), 2;
     start(argc > 4 ? argv[4] : "libcublas.so.13");
-    for (int i = -20; i < BURSTS;
-         i++) /* what comes before 0 is warm-up; rows take turns, so that drift meets all */
+    unsigned random = 12345;
+    for (int i = -WARM_UPS; i < PAIRS; i++) /* rows take turns, so that drift meets all */
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
             if (rows[r].needs_kernel && !bench.kernel)
                 continue;
-            double begun = now_ns();
-            for (unsigned k = 0; k < BURST; k++)
-                need(rows[r].call(), rows[r].name);
-            double ns = (now_ns() - begun) / BURST;
-            if (i >= 0)
-                rows[r].ns[i] = ns;
-            need(bench.cu->stream_sync(bench.calls.stream), "cuStreamSynchronize");
+            double ns[2];
+            random = random * 1664525 + 1013904223;
+            const bool first = random >> 31;
+            ns[first] = burst(&rows[r], first);
+            ns[!first] = burst(&rows[r], !first);
+            if (i >= 0) {
+                rows[r].added[i] = ns[0] - ns[1];
+                rows[r].ns[i] = ns[1];
+            }
         }
+    const int off = (int)(1.96 * sqrt(PAIRS) / 2); /* of the median's interval, in order statistics */
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         if (rows[r].needs_kernel && !bench.kernel)
             continue;
-        qsort(rows[r].ns, BURSTS, sizeof(double), by_value);
-        printf("%s %.1f\n", rows[r].name, rows[r].ns[BURSTS / 2]);
+        qsort(rows[r].added, PAIRS, sizeof(double), by_value);
+        qsort(rows[r].ns, PAIRS, sizeof(double), by_value);
+        printf("%s %.1f %.1f %.1f %.1f\n", rows[r].name, rows[r].added[PAIRS / 2], rows[r].added[PAIRS / 2 - off],
+               rows[r].added[PAIRS / 2 + off], rows[r].ns[PAIRS / 2]);
     }
     return 0;
 }

@@ -1,31 +1,22 @@
-"""What the shim adds to a call, in ns: bench_shim.py BENCH_SHIM SHIM [--cache DIR] [--shape M,N,K] [--pairs N] [--json FILE].
+"""What the shim adds to a call, in ns: bench_shim.py BENCH_SHIM SHIM [--cache DIR] [--shape M,N,K] [--runs N] [--json FILE].
 
-Runs the C program bench_shim without and with the shim in turn, in random order, as processes of their own, and takes the
-differences: the median of pairs, and its 95 % interval by order statistics. `record` only counts. With --cache, whose
-generation has a kernel for --shape, `hit` replaces the GEMM calls (its figures are what the whole call costs less, or
-more: our launch instead of cuBLAS's), and `miss` is a shape that the generation does not have.
+Runs the C program bench_shim, which compares two ways of each call within itself, under the shim, several times: the median
+of runs, and the widest of their 95 % intervals. `none`, without the shim, is what the measurement itself sees. `record` only
+counts. With --cache, whose generation has a kernel for --shape, `hit` replaces the GEMM calls (its figures are what the
+whole call costs less, or more: our launch instead of cuBLAS's), and `miss` is a shape that the generation does not have.
 Exit status 77 where there is no GPU.
 """
 import argparse
 import json
-import math
 import os
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
 
 
-def interval(values):
-    v, n, tail, k = sorted(values), len(values), 0.0, 0
-    while k < n // 2 and (tail := tail + math.comb(n, k) * 0.5**n) <= 0.025:
-        k += 1
-    return statistics.median(v), v[max(k - 1, 0)], v[n - max(k, 1)]
-
-
 def run(a, shape, **env):
-    """One process; ns by call."""
+    """One process; by call: added, lower, upper, without."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("KFIT_") and k != "LD_PRELOAD"}
     if env:
         clean.update(LD_PRELOAD=a.shim, **env)
@@ -33,7 +24,7 @@ def run(a, shape, **env):
     if p.returncode:
         print(p.stderr, end="", file=sys.stderr)
         sys.exit(77 if p.returncode == 77 else 1)
-    return {name: float(ns) for name, ns in (line.split() for line in p.stdout.splitlines())}
+    return {name: [float(v) for v in values] for name, *values in (line.split() for line in p.stdout.splitlines())}
 
 
 def main():
@@ -44,35 +35,27 @@ def main():
     p.add_argument("--shape", default="4,2048,2048")
     p.add_argument("--other-shape", default="3,1024,1024")
     p.add_argument("--cublas", help="libcublas to load; default: what the loader finds")
-    p.add_argument("--pairs", type=int, default=9)
-    p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    p.add_argument("--runs", type=int, default=3)
     p.add_argument("--json")
     a = p.parse_args()
     a.shim = os.path.realpath(a.shim)
-    order, differences, plain = random.Random(a.seed), {}, {}
-    with tempfile.TemporaryDirectory(prefix="kfit-bench-shim-") as temp:
-        ways = {"record": (a.shape, dict(KFIT_MODE="record", KFIT_TRACE=temp, KFIT_STATE="/dev/null"))}
-        if a.cache:
-            both = dict(KFIT_MODE="both", KFIT_TRACE=temp, KFIT_CACHE=os.path.realpath(a.cache), KFIT_STATE="/dev/null")
-            ways.update(hit=(a.shape, both), miss=(a.other_shape, both))
-        for _ in range(a.pairs):
-            for way, (shape, env) in order.sample(list(ways.items()), len(ways)):
-                sides = [lambda: run(a, shape), lambda: run(a, shape, **env)]
-                first = order.randrange(2)
-                got = [None, None]
-                for i in (first, 1 - first):
-                    got[i] = sides[i]()
-                for name in got[0]:
-                    plain.setdefault(name, []).append(got[0][name])
-                    differences.setdefault((way, name), []).append(got[1][name] - got[0][name])
     rows = []
-    for (way, name), d in differences.items():
-        ns, lo, hi = interval(d)
-        rows.append(dict(way=way, call=name, added_ns=ns, lo=lo, hi=hi, without_ns=statistics.median(plain[name]), pairs=len(d)))
-        print(f"{way:7} {name:13} {ns:+9.1f} ns [{lo:+.1f}, {hi:+.1f}] on {rows[-1]['without_ns']:.0f}")
+    with tempfile.TemporaryDirectory(prefix="kfit-bench-shim-") as temp:
+        kfit = dict(KFIT_TRACE=temp, KFIT_STATE="/dev/null")
+        ways = dict(none=(a.shape, {}), record=(a.shape, dict(kfit, KFIT_MODE="record")))
+        if a.cache:
+            both = dict(kfit, KFIT_MODE="both", KFIT_CACHE=os.path.realpath(a.cache))
+            ways.update(hit=(a.shape, both), miss=(a.other_shape, both))
+        for way, (shape, env) in ways.items():
+            runs = [run(a, shape, **env) for _ in range(a.runs)]
+            for name in runs[0]:
+                added, lo, hi, without = zip(*(r[name] for r in runs))
+                rows.append(dict(way=way, call=name, added_ns=statistics.median(added), lo=min(lo), hi=max(hi),
+                                 without_ns=statistics.median(without), runs=len(runs)))
+                print(f"{way:7} {name:13} {rows[-1]['added_ns']:+9.1f} ns [{min(lo):+.1f}, {max(hi):+.1f}] on {rows[-1]['without_ns']:.0f}")
     if a.json:
         with open(a.json, "w") as f:
-            json.dump(dict(shape=a.shape, seed=a.seed, burst=64, rows=rows), f, indent=1)
+            json.dump(dict(shape=a.shape, rows=rows), f, indent=1)
 
 
 if __name__ == "__main__":

@@ -88,15 +88,16 @@ int bench_open(struct bench_calls *c, const char **what)
     return r ? r : open_lt(c, what);
 }
 
-int bench_gemm_ex(struct bench_calls *c)
+int bench_gemm_ex(struct bench_calls *c, bool own)
 {
-    return cublasGemmEx(c->handle, OP_T, OP_N, c->n, c->m, c->k, &one, c->w, R_16BF, c->k, c->x, R_16BF, c->k,
-                        &zero, c->y, R_16BF, c->n, COMPUTE_32F, TENSOR_OP);
+    __typeof__(&cublasGemmEx) f = own ? (__typeof__(&cublasGemmEx))c->gemm_ex : cublasGemmEx;
+    return f(c->handle, OP_T, OP_N, c->n, c->m, c->k, &one, c->w, R_16BF, c->k, c->x, R_16BF, c->k, &zero, c->y, R_16BF, c->n,
+             COMPUTE_32F, TENSOR_OP);
 }
 
-int bench_lt_matmul(struct bench_calls *c)
+int bench_lt_matmul(struct bench_calls *c, bool own)
 {
-    return cublasLtMatmul(c->handle, c->desc, &one, c->w, c->layout[0], c->x, c->layout[1], &zero, c->y,
-                          c->layout[2], c->y, c->layout[2], c->algo, c->workspace, c->workspace_bytes,
-                          c->stream);
+    __typeof__(&cublasLtMatmul) f = own ? (__typeof__(&cublasLtMatmul))c->lt_matmul : cublasLtMatmul;
+    return f(c->handle, c->desc, &one, c->w, c->layout[0], c->x, c->layout[1], &zero, c->y, c->layout[2], c->y, c->layout[2],
+             c->algo, c->workspace, c->workspace_bytes, c->stream);
 }

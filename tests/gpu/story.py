@@ -208,7 +208,7 @@ class Story:
     def shim(self):
         shape, file = self.winner(), self.work / "shim.json"
         self.run(sys.executable, ROOT / "tests/gpu/bench_shim.py", self.a.build / "tests/gpu/bench_shim",
-                 self.a.build / "integrations/preload/libkfit_preload.so", "--pairs", 7, "--json", file,
+                 self.a.build / "integrations/preload/libkfit_preload.so", "--json", file,
                  *(["--cache", self.cache, "--shape", shape] if shape else []), *(["--cublas", self.a.cublas] if self.a.cublas else []), limit=200)
         self.step["results"] = json.loads(file.read_text())
 
