@@ -92,6 +92,7 @@ class OnADouble(Case):
         found = self.doctor("hooks")
         self.assertEqual((found["level"], found["advice"]), ("warn", "needed for --device=cuda only"))
 
+    @unittest.skipIf(SANITIZER != "none", "a library without a sanitizer cannot be preloaded into a program with one")
     def test_doctor_names_other_preloaded_libraries(self):
         self.assertEqual(self.doctor("preloads")["text"], "nothing else is preloaded")
         self.env["LD_PRELOAD"] = f"{DOUBLE}/libcuda.so.1:/nowhere/libkfit_preload.so"
