@@ -2,7 +2,7 @@
  * where there is no GPU.
  *
  * Device memory is host memory, streams run at once, a clock of its own advances by what each kernel is said to cost,
- * and known kernels run as C (kernels.c). NVRTC's double makes an "image": text that names the entries and what they
+ * and known kernels run as C (kernels*.c). NVRTC's double makes an "image": text that names the entries and what they
  * do. What a source does here stands in a comment of it, `// double: do=NAME ns=COST ...`; without one it does what
  * its header's "name", or the entry, says.
  *
