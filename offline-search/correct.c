@@ -7,6 +7,7 @@
 
 #define CASE_BYTES (256ul << 20) /* of inputs and references that the cases of one key may hold */
 #define LONG_RUN   64u
+#define CHANGES    3u
 #define POOL       256u /* elements that an rms is taken over: small outputs get several seeds */
 #define SEEDS_MAX  8u
 
@@ -374,24 +375,27 @@ static enum kfit_status run_later(struct kfit_session *s, const struct kfit_case
         snprintf(at, 64, "after %u calls: %.40s", LONG_RUN, where);
         return KFIT_OK;
     }
-    if (!make_changed(&changed, c, &s->key, c->seed))
-        st = kfit_fail(err, KFIT_E_NOMEM, "judge: out of memory");
-    else {
-        for (unsigned i = 0; i < s->nargs; i++)
-            if (i != o)
-                memcpy(kfit_session_arg(s, i), changed.arg[i], s->bytes[i]);
-        if (c->arg[o]) { /* accumulates: from the same start. A pure output keeps the old result. */
-            memcpy(kfit_session_restore(s), changed.arg[o], s->bytes[o]);
-            memcpy(kfit_session_arg(s, o), changed.arg[o], s->bytes[o]);
+    /* more than once: what is changed may by chance be what a candidate looks at */
+    for (unsigned change = 0; change < CHANGES && st == KFIT_OK && *code == KFIT_CODE_NONE; change++) {
+        if (!make_changed(&changed, c, &s->key, c->seed + change))
+            st = kfit_fail(err, KFIT_E_NOMEM, "judge: out of memory");
+        else {
+            for (unsigned i = 0; i < s->nargs; i++)
+                if (i != o)
+                    memcpy(kfit_session_arg(s, i), changed.arg[i], s->bytes[i]);
+            if (c->arg[o]) { /* accumulates: from the same start. A pure output keeps the old result. */
+                memcpy(kfit_session_restore(s), changed.arg[o], s->bytes[o]);
+                memcpy(kfit_session_arg(s, o), changed.arg[o], s->bytes[o]);
+            }
+            st = kfit_session_launch(s, who, 1, false, NULL, code, at, err);
+            if (st == KFIT_OK && *code == KFIT_CODE_NONE &&
+                kfit_case_check_output(s, &changed, kfit_session_arg(s, o), 1, where) != KFIT_CODE_NONE) {
+                *code = KFIT_CODE_WRONG_LATER;
+                snprintf(at, 64, "new contents, same pointers: %.30s", where);
+            }
         }
-        st = kfit_session_launch(s, who, 1, false, NULL, code, at, err);
-        if (st == KFIT_OK && *code == KFIT_CODE_NONE &&
-            kfit_case_check_output(s, &changed, kfit_session_arg(s, o), 1, where) != KFIT_CODE_NONE) {
-            *code = KFIT_CODE_WRONG_LATER;
-            snprintf(at, 64, "new contents, same pointers: %.30s", where);
-        }
+        case_finish(&changed);
     }
-    case_finish(&changed);
     return st;
 }
 
