@@ -68,10 +68,10 @@ static uint64_t bytes_of(const char **image)
  * nearly a gigabyte, most of which no one ever touches, and all are loaded when it starts. */
 static uint64_t hash_of(const char *image, uint64_t bytes)
 {
-    const bool fat = bytes && !memcmp(image, &(uint32_t){FAT_BINARY}, 4);
     if (!bytes)
         return 0;
-    if (bytes <= (fat ? PARTS * PART_BYTES : KFIT_IMAGE_WHOLE))
+    const bool in_parts = bytes > KFIT_IMAGE_WHOLE || (bytes > PARTS * PART_BYTES && !memcmp(image, &(uint32_t){FAT_BINARY}, 4));
+    if (!in_parts)
         return XXH3_64bits(image, bytes);
     uint64_t hash = bytes, step = (bytes - PART_BYTES) / (PARTS - 1);
     for (unsigned i = 0; i < PARTS; i++)
