@@ -72,7 +72,14 @@ class Reports(Staged):
         self.assertEqual(len(json.loads(self.c("report", "--json", self.traces)[0])["keys"]), 1)  # asked for these
         rc, _, err = self.alone("--cache", self.dir / "none")
         self.assertEqual(rc, 1)
-        self.assertIn("no traces and no results", err)
+        self.assertIn("no traces and no results; make some", err)
+
+    def test_report_says_that_a_tune_settled_nothing(self):
+        cache = self.dir / "unsettled"
+        self.fixture("wait", cache, key(64))  # an evaluation, and nothing staged
+        rc, _, err = self.alone("--cache", cache)
+        self.assertEqual(rc, 1)
+        self.assertIn("unsettled: nothing was settled in 1 evaluations", err)
 
     def test_report_without_gain(self):
         self.trace((key(256), 100, 0))

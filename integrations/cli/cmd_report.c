@@ -152,6 +152,30 @@ static double wall_s(const struct cli_traces *ts)
     return sum;
 }
 
+static int count_one(void *ctx, const void *key, size_t key_bytes, const void *value, size_t value_bytes,
+                     const char *problem)
+{
+    (void)key, (void)key_bytes, (void)value, (void)value_bytes, (void)problem;
+    ++*(size_t *)ctx;
+    return 0;
+}
+
+/* Says why there is nothing to report: nothing was tuned, or tuning found nothing out. */
+static bool nothing(const struct cli_outcome *o)
+{
+    size_t evaluations = 0;
+    if (o->store)
+        kfit_store_each(o->store, KFIT_TABLE_EVALS, NULL, 0, count_one, &evaluations, NULL);
+    if (evaluations)
+        cli_fail(
+            "no traces and no results: %s: nothing was settled in %zu evaluations, for noise or because no "
+            "candidate was right; run the same `kfit tune` again on an idle machine",
+            cli_str(o->dir), evaluations);
+    else
+        cli_fail("no traces and no results; make some with `kfit run -- COMMAND` or `kfit tune --key KEY`");
+    return false;
+}
+
 /* Opens and reads all of it; says what is wrong. where: the traces asked for. */
 static bool gather(struct reporting *r, const struct cli_list *where, const char *cache, const char *against,
                    const struct kfit_report_ab *ab)
@@ -168,8 +192,7 @@ static bool gather(struct reporting *r, const struct cli_list *where, const char
         for (size_t i = 0; i < sets[s]->count; i++)
             cli_wanted_add(&wanted, &sets[s]->item[i].key, sets[s]->item[i].env_hard);
     if (!r->ts.count && !wanted.count)
-        return !cli_fail(
-            "no traces and no results; make some with `kfit run -- COMMAND` or `kfit tune --key KEY`");
+        return nothing(&r->o);
     wanted.extra.wall_s = wall_s(&r->ts);
     if (r->before) {
         wanted.extra.previous = &r->previous;
