@@ -1,5 +1,5 @@
 /* What the parts of libcuda's double share: libcuda.c (settings, faults, the device), cuda_memory.c, cuda_launch.c
- * (images, launches), cuda_stream.c (streams, graphs, events). */
+ * (images, launches), cuda_stream.c (streams, events), cuda_graph.c, cuda_nodes.c. */
 #ifndef KFIT_TEST_DOUBLE_CUDA_H
 #define KFIT_TEST_DOUBLE_CUDA_H
 
@@ -52,7 +52,22 @@ struct capture {
 struct CUgraph_st {
     struct CUgraph_st *free; /* the next one, last freed first: handles are used again as soon as can be */
     unsigned count, room;
-    struct call *call;
+    struct CUgraphNode_st **node;
+};
+struct CUgraphNode_st {
+    struct call call;
+    const struct CUgraph_st *graph;  /* NULL: it went with its graph */
+    const struct CUgraphNode_st *of; /* what it was copied from: a clone's and an executable graph's */
+    struct CUgraphNode_st *free;     /* as above */
+    void *params[PARAMS_MAX];        /* as it tells them */
+    bool disabled;
+};
+/* CUDA_KERNEL_NODE_PARAMS_v2; the first version ends before `kernel`. */
+struct kernel_node {
+    kfit_cu_function f;
+    unsigned grid[3], block[3], smem_bytes;
+    void **params, **extra;
+    void *kernel;
 };
 
 struct gpu {
@@ -65,6 +80,18 @@ extern struct gpu gpu;
 
 /* A context that is not the primary one. */
 EXPORT kfit_cu_result cuGraphCreate(kfit_cu_graph *, unsigned flags);
+EXPORT kfit_cu_result cuGraphGetNodes(kfit_cu_graph, void **nodes, size_t *n);
+EXPORT kfit_cu_result cuGraphNodeGetType(void *node, int *type);
+EXPORT kfit_cu_result cuGraphNodeFindInClone(void **out, void *node, kfit_cu_graph clone);
+EXPORT kfit_cu_result cuGraphNodeSetEnabled(kfit_cu_exec, void *node, unsigned enabled);
+EXPORT kfit_cu_result cuGraphKernelNodeGetParams(void *node, void *params);
+EXPORT kfit_cu_result cuGraphKernelNodeGetParams_v2(void *node, void *params);
+EXPORT kfit_cu_result cuGraphKernelNodeSetParams(void *node, const void *params);
+EXPORT kfit_cu_result cuGraphKernelNodeSetParams_v2(void *node, const void *params);
+EXPORT kfit_cu_result cuGraphKernelNodeGetAttribute(void *node, int id, void *value);
+EXPORT kfit_cu_result cuGraphKernelNodeSetAttribute(void *node, int id, const void *value);
+EXPORT kfit_cu_result cuGraphExecKernelNodeSetParams(kfit_cu_exec, void *node, const void *params);
+EXPORT kfit_cu_result cuGraphExecKernelNodeSetParams_v2(kfit_cu_exec, void *node, const void *params);
 EXPORT kfit_cu_result cuStreamWaitEvent(kfit_cu_stream, kfit_cu_event, unsigned flags);
 EXPORT kfit_cu_result cuThreadExchangeStreamCaptureMode(int *mode);
 EXPORT kfit_cu_result cuModuleGetFunction(kfit_cu_function *, void *module, const char *name);
@@ -79,7 +106,11 @@ void guarded(void (*f)(const void *), const void *arg);
 kfit_cu_result wait_for_all(void);
 /* One launch, now (of a struct call; for guarded). */
 void run_call(const void *arg);
-kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c);
+/* A node more, and its handle. */
+kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c, struct CUgraphNode_st **out);
+void nodes_free(struct CUgraph_st *g);
+/* What a kernel node's parameters ask for; handle: of its function or kernel. */
+kfit_cu_result node_call(struct call *c, const struct kernel_node *k, const void *handle);
 /* The stream meant by a handle, which may be the thread's own; NULL: the legacy one. */
 struct CUstream_st *stream_of(kfit_cu_stream s);
 /* The capture that a stream is in now. */

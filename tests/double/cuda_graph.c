@@ -102,25 +102,17 @@ static struct CUgraph_st *graph_new(void)
     return g;
 }
 
-kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c)
-{
-    if (g->count == g->room) {
-        unsigned room = g->room ? 2 * g->room : 64;
-        struct call *more = realloc(g->call, room * sizeof *more);
-        if (!more)
-            return KFIT_CU_OUT_OF_MEMORY;
-        g->call = more;
-        g->room = room;
-    }
-    g->call[g->count++] = *c;
-    return 0;
-}
-
 static kfit_cu_result append_all(struct CUgraph_st *g, const struct CUgraph_st *from)
 {
     kfit_cu_result r = g ? 0 : KFIT_CU_OUT_OF_MEMORY;
-    for (unsigned i = 0; !r && i < from->count; i++)
-        r = graph_append(g, &from->call[i]);
+    for (unsigned i = 0; !r && i < from->count; i++) {
+        struct CUgraphNode_st *made;
+        r = graph_append(g, &from->node[i]->call, &made);
+        if (!r) {
+            made->of = from->node[i];
+            made->disabled = from->node[i]->disabled;
+        }
+    }
     return r;
 }
 
@@ -143,7 +135,7 @@ kfit_cu_result cuGraphCreate(kfit_cu_graph *out, unsigned flags)
 
 kfit_cu_result cuGraphDestroy(kfit_cu_graph g)
 {
-    free(g->call);
+    nodes_free(g);
     g->free = free_graphs;
     free_graphs = g;
     return 0;
@@ -154,35 +146,30 @@ kfit_cu_result cuGraphClone(kfit_cu_graph *out, kfit_cu_graph g)
     return copy(out, g);
 }
 
-/* CUDA_KERNEL_NODE_PARAMS_v2; the first version ends before `kernel`. No parameters: nothing here has any. */
-struct kernel_node {
-    kfit_cu_function f;
-    unsigned grid[3], block[3], smem_bytes;
-    void **params, **extra;
-    void *kernel;
-};
-
-static kfit_cu_result add_kernel(kfit_cu_graph g, const void *f, const struct kernel_node *n)
+static kfit_cu_result add_kernel(void **node, kfit_cu_graph g, const void *f, const struct kernel_node *k)
 {
-    struct call c = {.f = function_of(f), .cluster = 1, .in_graph = true};
+    struct call c;
+    struct CUgraphNode_st *made;
     ENTER;
-    memcpy(c.config.grid, n->grid, sizeof n->grid);
-    memcpy(c.config.block, n->block, sizeof n->block);
-    return graph_append(g, &c);
+    kfit_cu_result r = node_call(&c, k, f);
+    r = r ? r : graph_append(g, &c, &made);
+    if (!r && node)
+        *node = made;
+    return r;
 }
 
 kfit_cu_result cuGraphAddKernelNode(KFIT_NODE, const void *params)
 {
     const struct kernel_node *k = params;
-    (void)node, (void)after, (void)n;
-    return add_kernel(graph, k->f, k);
+    (void)after, (void)n;
+    return add_kernel(node, graph, k->f, k);
 }
 
 kfit_cu_result cuGraphAddKernelNode_v2(KFIT_NODE, const void *params)
 {
     const struct kernel_node *k = params;
-    (void)node, (void)after, (void)n;
-    return add_kernel(graph, k->f ? (const void *)k->f : k->kernel, k);
+    (void)after, (void)n;
+    return add_kernel(node, graph, k->f ? (const void *)k->f : k->kernel, k);
 }
 
 kfit_cu_result cuGraphAddChildGraphNode(KFIT_NODE, kfit_cu_graph child)
@@ -251,8 +238,9 @@ static kfit_cu_result update(kfit_cu_exec exec, const struct CUgraph_st *g)
     ENTER;
     if (e->count != g->count)
         return 910; /* CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE */
-    e->count = 0;
-    return append_all(e, g);
+    for (unsigned i = 0; i < e->count; i++)
+        e->node[i]->call = g->node[i]->call; /* its nodes stay those of the graph that it was made from */
+    return 0;
 }
 
 kfit_cu_result cuGraphExecUpdate(kfit_cu_exec exec, kfit_cu_graph graph, void **node, int *result)
@@ -285,7 +273,8 @@ kfit_cu_result cuGraphLaunch(kfit_cu_exec e, kfit_cu_stream s)
     if (c)
         return append_all(c->graph, g);
     for (unsigned i = 0; i < g->count; i++)
-        guarded(run_call, &g->call[i]);
+        if (!g->node[i]->disabled)
+            guarded(run_call, &g->node[i]->call);
     return 0;
 }
 

@@ -315,7 +315,7 @@ static kfit_cu_result launch(const char *symbol, const struct kfit_cu_launch_con
     const struct capture *capture = capturing(stream);
     if (capture) {
         c.in_graph = true;
-        return capture->broken ? CAPTURE_BROKEN : graph_append(capture->graph, &c);
+        return capture->broken ? CAPTURE_BROKEN : graph_append(capture->graph, &c, &(struct CUgraphNode_st *){NULL});
     }
     guarded(run_call, &c); /* an error is the next call's, as on the real thing */
     return 0;
