@@ -132,8 +132,6 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
     return false;
 }
 
-#define SITE(function) kfit_site_find(KFIT_HOOK_##function, __builtin_return_address(0))
-
 /* What all four say. */
 #define SAID(type_a_, type_b_, type_c_, sa_, sb_, sc_, batch_, compute_, algo_)                              \
     {                                                                                                        \
@@ -145,26 +143,27 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
     SAID(KFIT_CUBLAS_R_F32, KFIT_CUBLAS_R_F32, KFIT_CUBLAS_R_F32, sa_, sb_, sc_, batch_,                     \
          KFIT_CUBLAS_COMPUTE_F32, KFIT_CUBLAS_ALGO_TENSOR)
 
-#define FOUR_FUNCTIONS(after, integer)                                                                       \
-    int cublasGemmEx##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n,          \
-                            integer k, const void *alpha, const void *a, cublas_type type_a, integer lda,    \
-                            const void *b, cublas_type type_b, integer ldb, const void *beta, void *c,       \
-                            cublas_type type_c, integer ldc, cublas_compute compute, cublas_algo algo)       \
+#define FOUR_FUNCTIONS(before, after, integer, SITE, entry)                                                  \
+    int before##cublasGemmEx##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n,  \
+                                    integer k, const void *alpha, const void *a, cublas_type type_a,         \
+                                    integer lda, const void *b, cublas_type type_b, integer ldb,             \
+                                    const void *beta, void *c, cublas_type type_c, integer ldc,              \
+                                    cublas_compute compute, cublas_algo algo)                                \
     {                                                                                                        \
-        const struct kfit_site *site = SITE(cublasGemmEx##after);                                            \
+        const struct kfit_site *site = SITE(cublasGemmEx##after, entry);                                     \
         const struct call said = SAID(type_a, type_b, type_c, 0, 0, 0, 1, compute, algo);                    \
         if (served(site, handle, &said))                                                                     \
             return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasGemmEx##after, handle, ta, tb, m, n, k, alpha, a, type_a, lda, b,   \
                              type_b, ldb, beta, c, type_c, ldc, compute, algo);                              \
     }                                                                                                        \
-    int cublasGemmStridedBatchedEx##after(                                                                   \
+    int before##cublasGemmStridedBatchedEx##after(                                                           \
         cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k,                   \
         const void *alpha, const void *a, cublas_type type_a, integer lda, long long sa, const void *b,      \
         cublas_type type_b, integer ldb, long long sb, const void *beta, void *c, cublas_type type_c,        \
         integer ldc, long long sc, integer batch, cublas_compute compute, cublas_algo algo)                  \
     {                                                                                                        \
-        const struct kfit_site *site = SITE(cublasGemmStridedBatchedEx##after);                              \
+        const struct kfit_site *site = SITE(cublasGemmStridedBatchedEx##after, entry);                       \
         const struct call said = SAID(type_a, type_b, type_c, sa, sb, sc, batch, compute, algo);             \
         if (served(site, handle, &said))                                                                     \
             return KFIT_CUBLAS_OK;                                                                           \
@@ -172,23 +171,23 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
                              type_a, lda, sa, b, type_b, ldb, sb, beta, c, type_c, ldc, sc, batch, compute,  \
                              algo);                                                                          \
     }                                                                                                        \
-    int cublasSgemm_v2##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n,        \
-                              integer k, const float *alpha, const float *a, integer lda, const float *b,    \
-                              integer ldb, const float *beta, float *c, integer ldc)                         \
+    int before##cublasSgemm_v2##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m,           \
+                                      integer n, integer k, const float *alpha, const float *a, integer lda, \
+                                      const float *b, integer ldb, const float *beta, float *c, integer ldc) \
     {                                                                                                        \
-        const struct kfit_site *site = SITE(cublasSgemm_v2##after);                                          \
+        const struct kfit_site *site = SITE(cublasSgemm_v2##after, entry);                                   \
         const struct call said = SAID_F32(0, 0, 0, 1);                                                       \
         if (served(site, handle, &said))                                                                     \
             return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasSgemm_v2##after, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb,    \
                              beta, c, ldc);                                                                  \
     }                                                                                                        \
-    int cublasSgemmStridedBatched##after(                                                                    \
+    int before##cublasSgemmStridedBatched##after(                                                            \
         cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n, integer k,                   \
         const float *alpha, const float *a, integer lda, long long sa, const float *b, integer ldb,          \
         long long sb, const float *beta, float *c, integer ldc, long long sc, integer batch)                 \
     {                                                                                                        \
-        const struct kfit_site *site = SITE(cublasSgemmStridedBatched##after);                               \
+        const struct kfit_site *site = SITE(cublasSgemmStridedBatched##after, entry);                        \
         const struct call said = SAID_F32(sa, sb, sc, batch);                                                \
         if (served(site, handle, &said))                                                                     \
             return KFIT_CUBLAS_OK;                                                                           \
@@ -196,5 +195,10 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
                              sa, b, ldb, sb, beta, c, ldc, sc, batch);                                       \
     }
 
-FOUR_FUNCTIONS(, int)
-FOUR_FUNCTIONS(_64, int64_t)
+#define BOTH_WIDTHS(before, SITE, entry)                                                                     \
+    FOUR_FUNCTIONS(before, , int, SITE, entry)                                                               \
+    FOUR_FUNCTIONS(before, _64, int64_t, SITE, entry)
+#define HANDED(k, before) BOTH_WIDTHS(before##k##_, KFIT_BY_ENTRY, k)
+
+BOTH_WIDTHS(, KFIT_BY_CALLER, 0)
+KFIT_HANDED_LIST(HANDED, kfit_handed)

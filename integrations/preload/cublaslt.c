@@ -275,12 +275,17 @@ static enum kfit_reason bias_of(const struct kfit_cublaslt *lt, cublaslt_desc de
     return word ? KFIT_REASON_NONE : KFIT_REASON_EPILOGUE;
 }
 
-int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha, const void *a,
-                   cublaslt_layout layout_a, const void *b, cublaslt_layout layout_b, const void *beta,
-                   const void *c, cublaslt_layout layout_c, void *d, cublaslt_layout layout_d,
-                   const cublaslt_algo *algo, void *workspace, size_t workspace_bytes, cublas_stream stream)
+#define PARAMS                                                                                               \
+    cublaslt_handle handle, cublaslt_desc desc, const void *alpha, const void *a, cublaslt_layout layout_a,  \
+        const void *b, cublaslt_layout layout_b, const void *beta, const void *c, cublaslt_layout layout_c,  \
+        void *d, cublaslt_layout layout_d, const cublaslt_algo *algo, void *workspace,                       \
+        size_t workspace_bytes, cublas_stream stream
+#define ARGS                                                                                                 \
+    handle, desc, alpha, a, layout_a, b, layout_b, beta, c, layout_c, d, layout_d, algo, workspace,          \
+        workspace_bytes, stream
+
+static inline __attribute__((always_inline)) int matmul(const struct kfit_site *site, PARAMS)
 {
-    const struct kfit_site *site = kfit_site_find(KFIT_HOOK_cublasLtMatmul, __builtin_return_address(0));
     struct kfit_gpu *gpu = kfit_call_begin(site);
     if (gpu) {
         const cublaslt_layout layouts[3] = {layout_a, layout_b, layout_d};
@@ -305,6 +310,17 @@ int cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const void *alpha
         else if (kfit_call_offer(gpu, site->blas, &key, args, stream))
             return KFIT_CUBLAS_OK;
     }
-    KFIT_RETURN_ORIGINAL(site, cublasLtMatmul, handle, desc, alpha, a, layout_a, b, layout_b, beta, c,
-                         layout_c, d, layout_d, algo, workspace, workspace_bytes, stream);
+    KFIT_RETURN_ORIGINAL(site, cublasLtMatmul, ARGS);
 }
+
+int cublasLtMatmul(PARAMS)
+{
+    return matmul(KFIT_BY_CALLER(cublasLtMatmul, 0), ARGS);
+}
+
+#define HANDED(k, function)                                                                                  \
+    int kfit_handed##k##_##function(PARAMS)                                                                  \
+    {                                                                                                        \
+        return matmul(KFIT_BY_ENTRY(function, k), ARGS);                                                     \
+    }
+KFIT_HANDED_LIST(HANDED, cublasLtMatmul)

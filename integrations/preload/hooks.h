@@ -53,4 +53,8 @@
        cublaslt_layout, const void *, const void *, cublaslt_layout, void *, cublaslt_layout,                \
        const cublaslt_algo *, void *, size_t, cublas_stream))
 
+/* Entries of each such function for those who take it by dlsym: one for each library that it is taken from (handed.c).
+ * X(k, Y) */
+#define KFIT_HANDED_LIST(X, Y) X(0, Y) X(1, Y) X(2, Y) X(3, Y)
+
 #endif

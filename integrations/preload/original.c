@@ -196,6 +196,12 @@ static bool is_cublas(const struct object *o)
     return f && object_of(f).id == o->id;
 }
 
+bool kfit_takes(const void *asker, const void *fn)
+{
+    struct object from = object_of(asker), to = object_of(fn);
+    return to.id && to.id != from.id && !is_cublas(&from); /* without an id: of another namespace */
+}
+
 /* ---- describing ---- */
 
 static void *control(void *handle, const struct naming *n, const char *function)
@@ -269,6 +275,15 @@ static struct kfit_site *place(uintptr_t key)
     return &spare;
 }
 
+void kfit_site_fill(struct kfit_site *s, unsigned hook, void *fn, bool inner)
+{
+    struct object to = object_of(fn);
+    const struct kfit_blas *blas = blas_of(&to, naming_of(hook));
+    s->fn = fn;
+    s->blas = inner || (blas && blas->unfit) ? NULL : blas;
+    s->wide = blas && blas->generic.int_bits == 64;
+}
+
 const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller)
 {
     static const struct kfit_blas nothing = {.state = READY};
@@ -281,14 +296,11 @@ const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller)
     struct object from = object_of(inside);
     void *fn = find(names[hook], &from);
     if (fn) { /* a missing one is not remembered: its library may be loaded yet */
-        struct object to = object_of(fn);
-        const struct kfit_blas *blas = blas_of(&to, naming);
-        bool inner = (from.id == to.id && is_hooked(inside)) || (naming >= NAMING_cublas && is_cublas(&from));
+        bool inner = (from.id == object_of(fn).id && is_hooked(inside)) ||
+                     (naming >= NAMING_cublas && is_cublas(&from));
         uintptr_t key = kfit_site_key(hook, caller);
         struct kfit_site *s = place(key);
-        s->fn = fn;
-        s->blas = inner || (blas && blas->unfit) ? NULL : blas;
-        s->wide = blas && blas->generic.int_bits == 64;
+        kfit_site_fill(s, hook, fn, inner);
         __atomic_store_n(&s->key, key, __ATOMIC_RELEASE);
         result = s;
     }

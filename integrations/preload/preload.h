@@ -83,10 +83,24 @@ static inline const struct kfit_site *kfit_site_find(unsigned hook, const void *
     return kfit_site_resolve(hook, caller);
 }
 
+/* Fills in all of s but its key. inner: the call of a library that calls itself. */
+void kfit_site_fill(struct kfit_site *s, unsigned hook, void *fn, bool inner);
+
 /* A function that nobody hooks, of any loaded object; NULL: nowhere. Microseconds. */
 void *kfit_find_loaded(const char *name);
 /* The file that holds it; "" for the program. */
 const char *kfit_path_of(const void *address);
+/* Whether `asker`, an address in its code, takes fn from another library than its own, and is not cuBLAS. */
+bool kfit_takes(const void *asker, const void *fn);
+
+/* ---- handed.c: cuBLAS by dlsym ---- */
+
+/* The row of KFIT_CUDA_HOOK_LIST as a hook; 0: not one of them. */
+unsigned kfit_cuda_hook_of(const char *name);
+/* What dlsym answers in place of `real`: an entry whose original that is, or `real` itself. */
+void *kfit_hand_out(unsigned hook, void *real, const void *asker);
+/* The site of entry k. Never NULL. */
+const struct kfit_site *kfit_handed_site(unsigned hook, unsigned k);
 
 /* ---- cublas.c, cublaslt.c ---- */
 
@@ -94,6 +108,15 @@ const char *kfit_path_of(const void *address);
 #define KFIT_Y(function, file, arguments) KFIT_HOOKED int function arguments;
 KFIT_CUDA_HOOK_LIST(KFIT_Y)
 #undef KFIT_Y
+#define KFIT_Z(k, declaration)            int kfit_handed##k##_##declaration;
+#define KFIT_Y(function, file, arguments) KFIT_HANDED_LIST(KFIT_Z, function arguments)
+KFIT_CUDA_HOOK_LIST(KFIT_Y)
+#undef KFIT_Y
+#undef KFIT_Z
+
+/* A function's site, in its exported form and in entry k of those handed out. */
+#define KFIT_BY_CALLER(function, k) kfit_site_find(KFIT_HOOK_##function, __builtin_return_address(0))
+#define KFIT_BY_ENTRY(function, k)  kfit_handed_site(KFIT_HOOK_##function, k)
 
 /* ---- start.c: whether we serve at all ---- */
 

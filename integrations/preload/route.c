@@ -1,4 +1,4 @@
-/* How a program comes by the driver's functions, and that it comes by our wrappers:
+/* How a program comes by the driver's functions, and that it comes by our wrappers (of cuBLAS's: handed.c):
  *
  *   linked with libcuda          our exports of the same names come first
  *   dlsym                        dlsym.S; where a handle gives the driver's function, the wrapper
@@ -207,13 +207,26 @@ static bool is_ours(const void *address)
     return (const char *)address >= __ehdr_start && (const char *)address < etext;
 }
 
+/* A library's own function of cuBLAS: an entry of its own (handed.c). */
+static struct kfit_found of_cublas(unsigned hook, void *handle, const char *name, const void *caller)
+{
+    void *real = next_dlsym()(handle, name);
+    return (struct kfit_found){
+        NULL, real && !is_ours(real) && kfit_asked() ? kfit_hand_out(hook, real, caller) : real};
+}
+
 /* An export of ours is no sign of a driver: without one, a program is told that there is no such symbol. Where the
  * real lookup fails, dlerror says so: nothing of ours comes after it. */
 struct kfit_found kfit_dlsym(void *handle, const char *name, const void *caller)
 {
     if (is_ours(caller))
         return (struct kfit_found){libc_dlsym(), NULL};
-    const struct hooked *h = handle == RTLD_NEXT || !name ? NULL : hooked_by_name(name);
+    if (handle == RTLD_NEXT || !name)
+        return (struct kfit_found){next_dlsym(), NULL};
+    const struct hooked *h = hooked_by_name(name);
+    const unsigned cublas = h || handle == RTLD_DEFAULT ? 0 : kfit_cuda_hook_of(name);
+    if (cublas)
+        return of_cublas(cublas, handle, name, caller);
     if (!h)
         return (struct kfit_found){next_dlsym(), NULL};
     if (handle == RTLD_DEFAULT && resolve())

@@ -8,7 +8,7 @@
  *
  * The file $HOME/kfit-double, lines of "name value", describes the GPU:
  *   gpus 1 · memory BYTES · l2 BYTES · sms N · cc 90 · driver 13000 · smem BYTES · generic_ns COST · generic NAME ·
- *   read_bytes_per_ns N · copy_bytes_per_ns N · flops_per_ns N · uuid N · load PERCENT · others BYTES · nvrtc 1300 · reference wrong · lt none · inner_matmul 1 · cupti ERROR or lost · generic_kernel_ns N · generic_hidden 1
+ *   read_bytes_per_ns N · copy_bytes_per_ns N · flops_per_ns N · uuid N · load PERCENT · others BYTES · nvrtc 1300 · reference wrong · lt none · inner_matmul 1 or 2 · cupti ERROR or lost · generic_kernel_ns N · generic_hidden 1
  * and images may say, each in nanoseconds per launch: ns, plain (outside graphs), again (in processes after the first
  * that loaded it). To a profiler they may lie: kernel (ns), alias (another name), hidden, hiddenagain (as again), twice.
  */

@@ -55,12 +55,32 @@ WIDE(cublasSgemmStridedBatched,
       I ldb, long long sb, const float *beta, float *c, I ldc, long long sc, I batch),
      (h, ta, tb, (int)m, (int)n, (int)k, alpha, a, (int)lda, sa, b, (int)ldb, sb, beta, c, (int)ldc, sc, (int)batch))
 
+/* As the real one does for many shapes: cuBLASLt inside. 2: found by dlsym, in a function that is not hooked. */
+static int inner_matmul(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    double (*number)(const char *, double) = NULL;
+    if (driver)
+        *(void **)&number = dlsym(driver, "kfit_double_number");
+    return number ? (int)number("inner_matmul", 0) : 0;
+}
+
 /* Stands for all that cuBLAS offers beside: it ends in a function that is hooked, by its name. */
 EXPORT int cublasUnhooked(struct handle *, int, int, int, const float *, const void *, int, const void *, int, const float *,
                           void *, int);
 int cublasUnhooked(struct handle *h, int m, int n, int k, const float *alpha, const void *a, int lda, const void *b, int ldb,
                    const float *beta, void *c, int ldc)
 {
+    if (inner_matmul() == 2) {
+        void *lt = dlopen("libcublasLt.so.13", RTLD_NOW);
+        int (*matmul)(struct handle *, void *, const void *, const void *, void *, const void *, void *, const void *,
+                      const void *, void *, void *, void *, const void *, void *, size_t, kfit_cu_stream) = NULL;
+        if (lt)
+            *(void **)&matmul = dlsym(lt, "cublasLtMatmul");
+        if (!matmul)
+            return NOT_INITIALIZED;
+        matmul(h, NULL, alpha, a, NULL, b, NULL, alpha, c, NULL, c, NULL, NULL, NULL, 0, h->stream);
+    }
     return cublasGemmEx(h, 0, 0, m, n, k, alpha, a, CUDA_R_16BF, lda, b, CUDA_R_16BF, ldb, beta, c, CUDA_R_16BF, ldc, COMPUTE_32F,
                         DEFAULT_TENSOR_OP);
 }
@@ -145,16 +165,6 @@ unsigned kfit_double_cublas_calls(void)
     return calls;
 }
 
-/* As the real one does for many shapes: cuBLASLt inside. */
-static bool inner_matmul(void)
-{
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    double (*number)(const char *, double) = NULL;
-    if (driver)
-        *(void **)&number = dlsym(driver, "kfit_double_number");
-    return number && number("inner_matmul", 0) != 0;
-}
-
 /* On the device they are not ours to read here: 1 and 0 are assumed. */
 static float scalar(const struct handle *h, const void *p, float on_device)
 {
@@ -167,7 +177,7 @@ static int gemm(struct handle *h, const struct blas_call *c, const void *alpha, 
     calls++;
     if (!h)
         return NOT_INITIALIZED;
-    if (inner_matmul())
+    if (inner_matmul() == 1)
         cublasLtMatmul(h, NULL, alpha, c->a, NULL, c->b, NULL, alpha, c->c, NULL, c->c, NULL, NULL, NULL, 0, h->stream);
     if (scalar(h, alpha, 1) != 1 || c->type_ab != type_b || compute != COMPUTE_32F || algo != DEFAULT_TENSOR_OP || c->batch < 1)
         return INVALID_VALUE;

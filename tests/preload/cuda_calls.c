@@ -2,7 +2,8 @@
  * whether the product is right, and how many calls came to libcublas and to libcublasLt themselves.
  *
  * Loaded with RTLD_LOCAL by cuda_host.c, as Python loads such libraries; or a program by itself (-DPROGRAM); or one with
- * NVIDIA's own libcublasLt (-DLT_ONLY), which makes descriptors without a GPU, though no product. The values are small
+ * NVIDIA's own libcublasLt (-DLT_ONLY), which makes descriptors without a GPU, though no product; or one that takes all of
+ * cuBLAS by dlsym (-DTAKEN, cuda_taken.c). The values are small
  * whole numbers, so that every type has the product exactly. */
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cuda_taken.h"
 #include "double/blas.h"
 
 #define KFIT_X(member, symbol, args) kfit_cu_result symbol args;
@@ -420,6 +422,9 @@ static void call_in_threads(void)
 static void begin(void)
 {
     int gpus = 0;
+#ifdef TAKEN
+    taken_command("take", 0, false);
+#endif
     cuInit(0);
     cuDeviceGetCount(&gpus);
     for (int i = 0; i < gpus && i < GPUS; i++) {
@@ -450,6 +455,10 @@ int CUDA_MAIN(int argc, char **argv)
             call_in_threads();
             continue;
         }
+#ifdef TAKEN
+        if (taken_command(said, (unsigned)get("library", 0), get("elsewhere", 0) != 0))
+            continue;
+#endif
         for (long n = get("times", 1); n; n--)
             (get("fork", 0) ? call_in_child : call)();
     }
