@@ -113,6 +113,31 @@ static void tells(const struct call *c)
     memcpy(out + n, how, sizeof how);
 }
 
+/* Of tests/gpu/graph_switch.c: who ran in which place, and how. */
+static void marks(const struct call *c, uint32_t who, uint32_t cluster)
+{
+    uint32_t *mark = (uint32_t *)pointer(c, 0) + 4 * integer(c, 1);
+    mark[0] = who;
+    mark[1] += c->config.grid[0];
+    mark[2] = c->config.smem_bytes;
+    mark[3] = cluster;
+}
+
+static void marks_1(const struct call *c)
+{
+    marks(c, 1, c->cluster);
+}
+
+static void marks_2(const struct call *c)
+{
+    marks(c, 2, c->cluster);
+}
+
+static void marks_pair(const struct call *c) /* compiled for clusters of two */
+{
+    marks(c, 3, 2);
+}
+
 void nothing(const struct call *c)
 {
     (void)c;
@@ -129,6 +154,9 @@ static double no_cost(const struct call *c)
 static const struct kernel device_kernels[] = {
     {"adds", adds, NULL, 0},
     {"tells", tells, NULL, 0},
+    {"marks_1", marks_1, NULL, 0},
+    {"marks_2", marks_2, NULL, 0},
+    {"marks_pair", marks_pair, NULL, 0},
     {"nothing", nothing, NULL, 0},
     {"at_once", nothing, no_cost, 0},
     {0},
