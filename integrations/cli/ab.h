@@ -65,8 +65,6 @@ struct ab_output {
 
 /* Medians of the numbers seen, by metric; false if one has none, and why. */
 bool ab_output_numbers(const struct ab_output *o, double number[AB_METRICS_MAX]);
-/* Forgets the numbers, and of each metric the next one too. */
-void ab_output_restart(struct ab_output *o);
 /* Whether every metric has a number. */
 bool ab_output_complete(const struct ab_output *o);
 /* Where two outputs first differ, for people: "line 3 is \"a\", not \"b\"". */
@@ -126,6 +124,8 @@ enum ab_event { AB_ENDED, AB_TIME, AB_STOP };
 /* Reads what the program prints until it ends, the time comes (INFINITY: never), or somebody wants us to stop. When
  * it has ended, so has what was left of its process group, and the output is whole. */
 enum ab_event ab_watch(struct ab *ab, struct ab_program *p, double until_s);
+/* Forgets the numbers that were printed so far, whether read or not, and of each metric the next one too. */
+void ab_restart(struct ab_program *p);
 /* Ends it: asked to, then, after a while or when somebody is in a hurry, killed. */
 void ab_end(struct ab *ab, struct ab_program *p);
 void ab_program_finish(struct ab_program *p);

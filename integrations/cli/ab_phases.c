@@ -167,7 +167,7 @@ static enum phase phase(struct phases *p, enum ab_side side, double *seconds, do
     enum phase state = settle(p);
     if (state != MEASURED)
         return state;
-    ab_output_restart(o);
+    ab_restart(&p->program);
     if (!count_calls(p, &calls[0], &at[0]))
         return FAILED;
     for (double end = at[0] + ab->phase_s, now = at[0]; now < end || !ab_output_complete(o);

@@ -176,14 +176,6 @@ bool ab_output_numbers(const struct ab_output *o, double number[AB_METRICS_MAX])
     return true;
 }
 
-void ab_output_restart(struct ab_output *o)
-{
-    for (size_t i = 0; i < o->metrics->count; i++) {
-        o->numbers[i].count = 0;
-        o->numbers[i].drop = 1;
-    }
-}
-
 bool ab_output_complete(const struct ab_output *o)
 {
     for (size_t i = 0; i < o->metrics->count; i++)
@@ -377,6 +369,15 @@ enum ab_event ab_watch(struct ab *ab, struct ab_program *p, double until_s)
         }
         if (left <= 0)
             return AB_TIME;
+    }
+}
+
+void ab_restart(struct ab_program *p)
+{
+    read_output(p);
+    for (size_t i = 0; i < p->output.metrics->count; i++) {
+        p->output.numbers[i].count = 0;
+        p->output.numbers[i].drop = 1;
     }
 }
 
