@@ -436,7 +436,7 @@ static void fork_while_others_call(void)
         pid_t pid = fork();
         CHECK(pid >= 0);
         if (!pid) {
-            alarm(20);
+            alarm(60);
 #if !defined __SANITIZE_THREAD__ &&                                                                          \
     !defined __SANITIZE_ADDRESS__ /* such a child's threads kill TSan and hang ASan */
             pthread_t two[2];

@@ -28,22 +28,21 @@ static struct kfit_generic blas(void)
     SKIP("no BLAS with cblas_sgemm; install libopenblas0");
 }
 
-static struct kfit_judge *judge_of(const char *naming, int threads)
+static struct kfit_judge *judge_of(const struct kfit_generic *g, int threads)
 {
-    struct kfit_generic g = blas();
-    snprintf(g.naming, sizeof g.naming, "%s", naming);
     struct kfit_env env;
     struct kfit_judge *j;
     struct kfit_error err;
     kfit_env_host(&env, threads, "blas", NULL);
-    struct kfit_judge_params p = {.runner = RUNNER, .generic = &g, .env = &env, .lock_dir = kfit_test_dir()};
+    struct kfit_judge_params p = {.runner = RUNNER, .generic = g, .env = &env, .lock_dir = kfit_test_dir()};
     CHECK_OK(kfit_judge_create(&p, &j, &err), err);
     return j;
 }
 
 static struct kfit_judge *judge(void)
 {
-    return judge_of("cblas_%s", 1);
+    const struct kfit_generic g = blas();
+    return judge_of(&g, 1);
 }
 
 static union kfit_key key_of(const char *text)
@@ -232,7 +231,9 @@ static void every_kind_of_key_is_judged(void)
     };
     static const char *const namings[] = {"cblas_%s", "%s_"};
     for (unsigned naming = 0; naming < 2; naming++) {
-        struct kfit_judge *j = judge_of(namings[naming], 1 + (int)naming);
+        struct kfit_generic g = blas();
+        snprintf(g.naming, sizeof g.naming, "%s", namings[naming]);
+        struct kfit_judge *j = judge_of(&g, 1 + (int)naming);
         for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
             union kfit_key key = key_of(keys[i]);
             struct kfit_built b = build(BAD_KERNELS "/host/good_plain.c", &key);
@@ -268,12 +269,13 @@ static void a_screening_is_cold_where_asked(void)
     kfit_judge_destroy(j);
 }
 
-/* A/A: the present winner dressed as a candidate. */
+/* A/A: the present winner dressed as a candidate, with a generic that any kernel beats, so that it is the incumbent. */
 static void against_itself(unsigned trials)
 {
+    const struct kfit_generic g = {.path = POOR_BLAS, .naming = "cblas_%s", .int_bits = 32, .threads = 1};
     union kfit_key key =
         key_of("gemm/f32,f32,f32/acc=f32/m=4,n=64,k=64/nn/lda=64,ldb=64,ldc=64/alpha=1,beta=0/align=16");
-    struct kfit_judge *j = judge();
+    struct kfit_judge *j = judge_of(&g, 1);
     struct kfit_candidate *c;
     struct kfit_built b = {0};
     struct kfit_error err = {0};
@@ -303,9 +305,8 @@ static void against_itself(unsigned trials)
         against_image += r.timings[0].ns_generic != r.timings[0].ns_incumbent;
         promoted += r.verdict == KFIT_VERDICT_PROMOTED;
     }
-    printf("  %u of %u promoted; the incumbent was the winner %u times\n", promoted, trials, against_image);
     CHECK_INT(promoted, 0);
-    CHECK(against_image > trials / 2);
+    CHECK_INT(against_image, trials);
     kfit_candidate_destroy(c);
     kfit_built_finish(&b);
     kfit_judge_destroy(j);

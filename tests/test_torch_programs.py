@@ -67,7 +67,7 @@ class Programs(unittest.TestCase):
         build = self.dir / "build"
         self.script(build / "integrations/cli/kfit", kfit)
         p = subprocess.run([sys.executable, ROOT / "tests/gpu/story.py", self.dir / "out", "--build", build, "--python",
-                            self.script(self.dir / "python", python), "--work", self.dir / "work", *more], text=True, capture_output=True, timeout=60)
+                            self.script(self.dir / "python", python), "--work", self.dir / "work", *more], text=True, capture_output=True, timeout=240)
         return p, json.loads((self.dir / "out/story.json").read_text())
 
     def test_a_story_in_which_nothing_works_is_told_to_its_end(self):

@@ -269,7 +269,7 @@ static void many_threads_lose_nothing(void)
 
 static void readable_after_a_kill_at_any_moment(void)
 {
-    for (int i = 0; i < 60; i++) {
+    for (unsigned i = 0; i < 60; i++) {
         pid_t pid = fork();
         CHECK(pid >= 0);
         if (!pid) {
@@ -277,7 +277,8 @@ static void readable_after_a_kill_at_any_moment(void)
             for (int k = 1;; k = k % 3000 + 1)
                 record(r, k, 1);
         }
-        usleep((useconds_t)(kfit_test_random() % 6000));
+        /* longer and longer: beside others a child may not even begin in a few milliseconds */
+        usleep((useconds_t)(kfit_test_random() % (6000 + i * 2000)));
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
     }
