@@ -222,8 +222,7 @@ kfit_cu_result cuGraphInstantiate_v2(kfit_cu_exec *out, kfit_cu_graph g, void **
 
 kfit_cu_result cuGraphInstantiateWithParams(kfit_cu_exec *out, kfit_cu_graph g, void *params)
 {
-    (void)params;
-    return copy(out, g);
+    return params ? copy(out, g) : INVALID_VALUE;
 }
 
 kfit_cu_result cuGraphInstantiateWithParams_ptsz(kfit_cu_exec *out, kfit_cu_graph g, void *params)

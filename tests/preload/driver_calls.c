@@ -375,6 +375,8 @@ static void *busy(void *ctx)
     volatile bool *stop = ctx;
     kfit_cu_context context;
     char name[32];
+    if (!ON_DOUBLE) /* a driver may refuse to load while anyone captures, unless the thread says that it knows */
+        OK(cu.cuThreadExchangeStreamCaptureMode(&(int){2}));
     OK(cu.cuDevicePrimaryCtxRetain(&context, 0));
     OK(cu.cuCtxSetCurrent(context));
     for (int i = 0; !*stop || i < 50; i++) {

@@ -24,7 +24,8 @@
     X(kfit_cu_result, cuEventCreate, (kfit_cu_event *, unsigned))                                            \
     X(kfit_cu_result, cuEventRecord, (kfit_cu_event, kfit_cu_stream))                                        \
     X(kfit_cu_result, cuEventQuery, (kfit_cu_event))                                                         \
-    X(kfit_cu_result, cuStreamWaitEvent, (kfit_cu_stream, kfit_cu_event, unsigned))
+    X(kfit_cu_result, cuStreamWaitEvent, (kfit_cu_stream, kfit_cu_event, unsigned))                          \
+    X(kfit_cu_result, cuThreadExchangeStreamCaptureMode, (int *))
 /* Of the double only: NULL on a GPU. */
 #define DOUBLE_LIST(X)                                                                                       \
     X(const struct kfit_double_launch *, kfit_double_last_launch, (void))                                    \

@@ -52,11 +52,16 @@ static void play_replays(int argc, char **argv)
     kfit_cu_graph graph = captured();
     kfit_cu_exec exec[6];
     char log[64];
+    struct { /* CUDA_GRAPH_INSTANTIATE_PARAMS */
+        uint64_t flags;
+        void *upload, *node;
+        int result;
+    } how = {0};
     OK(cu.cuGraphInstantiate(&exec[0], graph, NULL, log, sizeof log));
     OK(cu.cuGraphInstantiate_v2(&exec[1], graph, NULL, log, sizeof log));
     OK(cu.cuGraphInstantiateWithFlags(&exec[2], graph, 0));
-    OK(cu.cuGraphInstantiateWithParams(&exec[3], graph, NULL));
-    OK(cu.cuGraphInstantiateWithParams_ptsz(&exec[4], graph, NULL));
+    OK(cu.cuGraphInstantiateWithParams(&exec[3], graph, &how));
+    OK(cu.cuGraphInstantiateWithParams_ptsz(&exec[4], graph, &how));
     kfit_cu_result (*newest)(kfit_cu_exec *, kfit_cu_graph, unsigned long long);
     OK(cu.cuGetProcAddress("cuGraphInstantiate", (void **)&newest, 12000, 0));
     OK(newest(&exec[5], graph, 0));
