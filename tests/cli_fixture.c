@@ -8,7 +8,8 @@
  *                                                     "g N" first goes to generation N; of a GPU's trace "c I D"
  *                                                     captures a graph of key I twice, decided D, and a kernel
  *                                                     norm, "r G N" launches graph G N times, "x G" destroys
- *                                                     it, "f" leaves no room for what graphs hold
+ *                                                     it, "f" leaves no room for what graphs hold, "m N" has N
+ *                                                     captures with kernels of kfit's under way
  *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
  *                                                     $FIXTURE_BLAS: what it beat; $FIXTURE_ORIGIN; $FIXTURE_IMAGE: its
  *                                                     code in hex (else it returns at once)
@@ -139,6 +140,8 @@ static void follow(const char *line, struct kfit_trace_header *h, struct kfit_tr
         fill(noted[0]);
     else if (sscanf(line, "x %u", &i) == 1 && i < gpu.graphs)
         gpu.graph[i]->state = KFIT_GRAPH_GONE;
+    else if (sscanf(line, "m %u", &i) == 1)
+        __atomic_store_n(&h->making, i, __ATOMIC_RELEASE);
     if (sscanf(line, "+%u %llu %llu", &i, &calls, &hits) == 3 && i < count) {
         noted[i]->count[KFIT_REASON_NONE] += hits;
         noted[i]->count[KFIT_REASON_NO_RECORD] += calls - hits;

@@ -3,6 +3,8 @@ cannot take out of it. Arguments: see cli_helpers.py."""
 import json
 import pathlib
 import struct
+import threading
+import time
 import unittest
 
 from cli_helpers import FIXTURE, KFIT, SANITIZER, Held, Staged, key, main
@@ -112,6 +114,59 @@ class Graphs(Held, Staged):
         self.c("off", self.traces, rc=1)
         self.end(p)  # a process that has ended replays nothing
         self.c("off", self.traces)
+
+    def test_off_waits_for_what_is_being_captured(self):
+        p = self.gpu("m 2")
+        ends = threading.Timer(0.5, lambda: [self.tell(p, f"c 0 {OURS}"), self.tell(p, "m 0")])
+        ends.start()
+        out, err = self.c("off", "--json", self.traces, rc=1)
+        ends.join()
+        self.assertEqual([(r["graphs"], r["capturing"]) for r in json.loads(out)], [([0], 0)])
+        self.assertRegex(err, "graph 0 still replays")
+        self.assertNotIn("capturing", err)
+        self.tell(p, "x 0")
+        self.tell(p, "m 1")
+        broken = threading.Timer(0.5, lambda: self.tell(p, "m 0"))
+        broken.start()
+        _, err = self.c("off", self.traces)
+        broken.join()
+        self.assertNotIn("graph", err)
+
+    def test_off_names_what_goes_on_being_captured(self):
+        slow, quiet = self.gpu("m 1"), self.gpu(f"c 1 {NO_RECORD}")
+        two = self.gpu("m 2")
+        began = time.monotonic()
+        out, err = self.c("off", "--json", self.traces, rc=1)
+        took = time.monotonic() - began
+        self.assertEqual({r["pid"]: (r["reached"], r["graphs"], r["capturing"]) for r in json.loads(out)},
+                         {slow.pid: (True, [], 1), quiet.pid: (True, [], 0), two.pid: (True, [], 2)})
+        self.assertRegex(err, rf"process {slow.pid} .*: on cuda0, it is capturing 1 graph with kernels of kfit's; run this "
+                              r"again when that has ended")
+        self.assertRegex(err, rf"process {two.pid} .*: on cuda0, it is capturing 2 graphs .* when those have ended")
+        self.assertNotIn(f"process {quiet.pid}", err)
+        self.assertIn("and in 3 running; not everywhere", err)
+        self.assertGreater(took, 1.9)
+        self.assertLess(took, 3.5)  # for all of them together
+        began = time.monotonic()
+        self.assertNotIn("capturing", self.c("on", self.traces)[1])
+        self.assertLess(time.monotonic() - began, 1.5)
+        self.tell(two, "m 0")
+        gone = threading.Timer(0.3, lambda: (slow.kill(), slow.wait()))  # it replays nothing
+        gone.start()
+        self.c("off", self.traces)
+        gone.join()
+
+    def test_all_are_off_before_one_is_waited_for(self):
+        busy = [self.gpu("m 1") for _ in range(3)]
+        off = self.start(KFIT, "off", "--cache", self.cache, self.traces)
+        until = time.monotonic() + 30
+        while [self.tell(p, "") for p in busy] != ["1\n"] * 3 and time.monotonic() < until:
+            pass
+        self.assertIsNone(off.poll())
+        for p in busy:
+            self.tell(p, "m 0")
+        off.communicate(timeout=60)
+        self.assertEqual(off.returncode, 0)
 
     def test_on_names_what_stays_original(self):
         p = self.gpu(f"c 0 {OFF};c 0 {NO_RECORD}")

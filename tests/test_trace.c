@@ -525,8 +525,19 @@ static void golden_bytes_of_later_fields(void)
     CHECK_STR(h->cache, "/var/cache/kfit");
     CHECK_STR(h->job, "job/29500");
     CHECK_INT(kfit_trace_count(t), 3);
+    CHECK_INT(h->making, 0);
     check_copy(t, GOLDEN "/trace-1-loaded.kft");
     kfit_trace_destroy(t);
+
+    size_t n; /* and the one after these, in place */
+    char *bytes = kfit_test_read(GOLDEN "/trace-1-loaded.kft", &n), *path = kfit_test_path("making");
+    memcpy(bytes + 3472, &(uint32_t){7}, 4);
+    kfit_test_write(path, bytes, n);
+    CHECK_OK(kfit_trace_read(path, &t, &err), err);
+    CHECK_INT(kfit_trace_header(t)->making, 7);
+    check_copy(t, path);
+    kfit_trace_destroy(t);
+    free(bytes);
 }
 
 /* A trace whose every byte is known: what tests/golden/trace-1.kft holds. */

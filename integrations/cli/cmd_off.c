@@ -12,6 +12,7 @@
 #include "processes.h"
 
 enum { PIDS_MAX = 4096 };
+enum { WAIT_MS = 2000, STEP_MS = 20 }; /* for captures under way, of all processes together */
 
 static int write_off(const char *dir, const char *reason)
 {
@@ -43,8 +44,8 @@ static int remove_off(const char *dir)
     return !unlink(path) || errno == ENOENT ? CLI_OK : cli_fail("%s: %s", cli_str(path), strerror(errno));
 }
 
-/* Takes graphs. */
-static void row(cJSON *list, int pid, const char *program, const char *device, cJSON *graphs,
+/* Takes graphs. making: captures with kernels of kfit's that have not ended. */
+static void row(cJSON *list, int pid, const char *program, const char *device, cJSON *graphs, uint32_t making,
                 const char *problem)
 {
     if (list) {
@@ -53,6 +54,7 @@ static void row(cJSON *list, int pid, const char *program, const char *device, c
         cJSON_AddStringToObject(o, "program", program);
         cJSON_AddStringToObject(o, "device", device);
         cJSON_AddItemToObject(o, "graphs", graphs);
+        cJSON_AddNumberToObject(o, "capturing", making);
         cJSON_AddBoolToObject(o, "reached", !problem);
         if (problem)
             cJSON_AddStringToObject(o, "problem", problem);
@@ -64,18 +66,51 @@ static void row(cJSON *list, int pid, const char *program, const char *device, c
         cli_fail("process %d %s was not reached: %s; restart it", pid, program, problem);
 }
 
-/* What the graphs of one that was reached go on with, as its trace says now. Numbers of those that hold kernels of
- * kfit's into list. */
-static size_t say_graphs(const struct cli_trace *t, bool off, cJSON *list)
+static bool read_now(struct cli_trace *t)
 {
+    if (kfit_trace_read(t->path, &t->t, NULL) != KFIT_OK)
+        return false;
+    t->alive = kfit_trace_alive(t->t);
+    return true;
+}
+
+/* What the graphs of one that was reached go on with, as its trace says now. What was under way when kfit was switched off
+ * is waited for, to see which graph it becomes. Numbers of those that hold kernels of kfit's into list. */
+static size_t say_graphs(const struct cli_trace *t, bool off, int *wait_ms, cJSON *list, uint32_t *making)
+{
+    const struct timespec step = {0, STEP_MS * 1000000};
     struct cli_trace now = *t;
-    if (!kfit_trace_header(t->t)->live.graph_count || kfit_trace_read(t->path, &now.t, NULL) != KFIT_OK)
+    if (!kfit_trace_header(t->t)->live.graph_count || !read_now(&now))
         return 0;
+    for (; off && cli_graphs_making(&now) && *wait_ms > 0; *wait_ms -= STEP_MS) {
+        kfit_trace_destroy(now.t);
+        nanosleep(&step, NULL);
+        if (!read_now(&now))
+            return 0;
+    }
     size_t n = off ? cli_graphs_say(&now, CLI_GRAPHS_OURS, NULL, list) : 0;
+    *making = cli_graphs_making(&now);
     if (!off)
         cli_graphs_say(&now, CLI_GRAPHS_OFF, NULL, NULL);
     kfit_trace_destroy(now.t);
     return n;
+}
+
+/* Whether a process was reached, and why not. */
+struct outcome {
+    enum kfit_status s; /* KFIT_E_NOTFOUND: it is gone */
+    struct kfit_error err;
+};
+
+static struct outcome tell(const struct cli_trace *t, enum kfit_control control)
+{
+    struct outcome o = {.s = KFIT_E_NOTFOUND};
+    if (t->alive)
+        o.s = kfit_trace_set_control(t->path, control, &o.err);
+    if (o.s == KFIT_OK && control == KFIT_CONTROL_RUN &&
+        kfit_trace_header(t->t)->follows) /* what was approved meanwhile */
+        o.s = kfit_trace_set_control(t->path, KFIT_CONTROL_RELOAD, &o.err);
+    return o;
 }
 
 /* Both commands: the file, then every live process. */
@@ -105,31 +140,32 @@ static int set(int argc, char **argv, enum kfit_control control, const char *doc
         rc = CLI_FAILED;
     cJSON *list = json ? cJSON_CreateArray() : NULL;
     size_t held = 0;
+    int wait_ms = WAIT_MS;
     struct cli_traces reached = {0}; /* borrowed */
     reached.item = cli_alloc(NULL, ts.count * sizeof *reached.item);
+    struct outcome *told = cli_alloc(NULL, ts.count * sizeof *told);
+    for (size_t i = 0; i < ts.count; i++) /* all of them, before any is waited for */
+        told[i] = tell(&ts.item[i], control);
     for (size_t i = 0; i < ts.count; i++) {
         const struct kfit_trace_header *h = kfit_trace_header(ts.item[i].t);
-        struct kfit_error err = {0};
-        if (!ts.item[i].alive)
+        const bool ok = told[i].s == KFIT_OK;
+        uint32_t making = 0;
+        if (told[i].s == KFIT_E_NOTFOUND)
             continue;
-        enum kfit_status s = kfit_trace_set_control(ts.item[i].path, control, &err);
-        if (s == KFIT_OK && !off && h->follows) /* what was approved meanwhile */
-            s = kfit_trace_set_control(ts.item[i].path, KFIT_CONTROL_RELOAD, &err);
-        if (s == KFIT_E_NOTFOUND) /* ended since it was listed */
-            continue;
-        const char *why = err.text[0] ? SAFE(err.text) : kfit_status_str(s);
+        const char *why = told[i].err.text[0] ? SAFE(told[i].err.text) : kfit_status_str(told[i].s);
         cJSON *graphs = json ? cJSON_CreateArray() : NULL;
-        if (s == KFIT_OK) {
+        if (ok) {
             reached.item[reached.count++] = ts.item[i];
-            held += say_graphs(&ts.item[i], off, graphs);
+            held += say_graphs(&ts.item[i], off, &wait_ms, graphs, &making);
         }
-        row(list, h->pid, SAFE(h->program), cli_device(h), graphs, s == KFIT_OK ? NULL : why);
-        rc |= s != KFIT_OK;
+        row(list, h->pid, SAFE(h->program), cli_device(h), graphs, making, ok ? NULL : why);
+        rc |= !ok;
     }
+    free(told);
     int pids[PIDS_MAX];
     size_t lost = where.count ? 0 : cli_unreachable(pids, PIDS_MAX);
     for (size_t i = 0; i < lost; i++) {
-        row(list, pids[i], "", "", json ? cJSON_CreateArray() : NULL,
+        row(list, pids[i], "", "", json ? cJSON_CreateArray() : NULL, 0,
             "it has kfit kernels loaded and no trace file");
         rc |= off;
     }
@@ -150,7 +186,8 @@ int cli_off(int argc, char **argv)
         "Stops replacing calls: in running processes within one call, and in every process that "
         "starts with this "
         "cache. Lists the processes reached; exit status 1 names those that could not be, and the captured "
-        "graphs that still replay kernels of kfit's.");
+        "graphs that still replay kernels of kfit's. A capture that holds some is waited for, at most two "
+        "seconds; one that still goes on is named: run `kfit off` again when it has ended.");
 }
 
 int cli_on(int argc, char **argv)

@@ -93,11 +93,17 @@ size_t cli_graphs_list(const struct cli_trace *t, enum cli_graphs_which which, c
     return n;
 }
 
+uint32_t cli_graphs_making(const struct cli_trace *t)
+{
+    return t->alive ? kfit_trace_header(t->t)->making : 0;
+}
+
 size_t cli_graphs_say(const struct cli_trace *t, enum cli_graphs_which which, const union kfit_key *key,
                       cJSON *list)
 {
     const struct kfit_trace_header *h = kfit_trace_header(t->t);
     const uint32_t unlisted = t->alive && which == CLI_GRAPHS_OURS ? h->live.ours_unlisted : 0;
+    const uint32_t making = which == CLI_GRAPHS_OURS && !key ? cli_graphs_making(t) : 0;
     char numbers[CLI_GRAPHS_BYTES];
     const size_t n = cli_graphs_list(t, which, key, list, numbers, sizeof numbers);
     const char *what = which == CLI_GRAPHS_OFF ? "what was captured while kfit was off"
@@ -111,7 +117,12 @@ size_t cli_graphs_say(const struct cli_trace *t, enum cli_graphs_which which, co
             "process %d %s: on %s, %u graphs with kernels of kfit's found no room in the trace, nobody knows "
             "whether they are still replayed; restart or re-capture",
             h->pid, SAFE(h->program), cli_device(h), unlisted);
-    return n + unlisted;
+    if (making)
+        cli_say(
+            "process %d %s: on %s, it is capturing %u graph%s with kernels of kfit's; run this again when %s",
+            h->pid, SAFE(h->program), cli_device(h), making, making == 1 ? "" : "s",
+            making == 1 ? "that has ended" : "those have ended");
+    return n + unlisted + making;
 }
 
 size_t cli_graphs_say_all(const union kfit_key *key)

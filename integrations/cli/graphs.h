@@ -26,8 +26,11 @@ enum { CLI_GRAPHS_BYTES = 400 }; /* enough for the text of cli_graphs_list */
 /* Their numbers into list, and as "3, 7-12, 40" into buf, cut where it gets long; either may be NULL. Returns how many. */
 size_t cli_graphs_list(const struct cli_trace *t, enum cli_graphs_which which, const union kfit_key *key,
                        cJSON *list, char *buf, size_t size);
+/* Captures with kernels of kfit's that a live process has not ended, or made no executable graph of yet. */
+uint32_t cli_graphs_making(const struct cli_trace *t);
 /* Says on stderr, once per trace, which these are and what they do until a restart or a new capture; their numbers
- * into list, if not NULL. Returns how many, those that found no room in the trace included. */
+ * into list, if not NULL. Returns how many, those included that found no room in the trace, and, of no key, captures that
+ * may become one of them. */
 size_t cli_graphs_say(const struct cli_trace *t, enum cli_graphs_which which, const union kfit_key *key,
                       cJSON *list);
 /* The same for all live processes in the usual places. */

@@ -89,10 +89,11 @@ bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const u
     if (!kfit_generic_of(&kfit_servers[KFIT_SERVER_GPU + gpu->ordinal], gpu->dispatcher, blas, &generic))
         return false;
     const bool capturing = kfit_captures && kfit_capture_of(stream, &capture);
+    uint32_t *making = capturing ? kfit_capture_calls(gpu) : NULL;
     enum kfit_reason reason =
         kfit_dispatch_cuda(gpu->dispatcher, key, args, stream, generic, capturing, &slot);
     if (capturing)
-        kfit_capture_note(capture, gpu, slot, reason);
+        kfit_capture_note(capture, gpu, slot, reason, making);
     return reason == KFIT_REASON_NONE;
 }
 

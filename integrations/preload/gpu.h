@@ -43,7 +43,11 @@ extern uint32_t kfit_captures;
 /* Whether `stream` captures now, and in which capture. One load if nothing does. */
 bool kfit_capture_of(void *stream, uint64_t *id);
 
-/* A hooked call made in a capture: what kfit_dispatch_cuda said of it. */
-void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfit_reason decision);
+/* A hooked call made in a capture, before and after: what kfit_dispatch_cuda said of it. In between it counts as a kernel
+ * of kfit's on its way into a graph, so that whoever switches kfit off, and looks then, either sees it there or
+ * was seen by it. */
+uint32_t *kfit_capture_calls(const struct kfit_gpu *gpu);
+void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfit_reason decision,
+                       uint32_t *making);
 
 #endif

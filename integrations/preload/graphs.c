@@ -19,6 +19,7 @@ struct list {
     uint32_t count;
     uint32_t lost; /* calls and launches without room, or on another GPU than the first one's */
     struct kfit_gpu *gpu;
+    uint32_t *making; /* where it is counted: a kernel of kfit's in it is in nothing executable yet; NULL: not */
     struct kfit_trace_item items[];
 };
 /* All lists together, so that a program which never destroys a graph costs no more. */
@@ -35,9 +36,29 @@ static struct capture captures[CAPTURES]; /* under the handles' lock, as the lis
 static uint32_t lists_bytes;
 uint32_t kfit_captures;
 
+static struct kfit_recorder *recorder_of(const struct kfit_gpu *gpu)
+{
+    return kfit_dispatcher_recorder(gpu->dispatcher);
+}
+
+/* What `kfit off` has to wait for: it may be replayed yet. */
+static uint32_t *making_on(const struct kfit_gpu *gpu)
+{
+    uint32_t *making = &kfit_recorder_header(recorder_of(gpu))->making;
+    __atomic_fetch_add(making, 1, __ATOMIC_SEQ_CST);
+    return making;
+}
+
+static void made(uint32_t *making)
+{
+    if (making)
+        __atomic_fetch_sub(making, 1, __ATOMIC_RELEASE);
+}
+
 static void list_free(struct list *l)
 {
     if (l) {
+        made(l->making);
         lists_bytes -= l->bytes;
         munmap(l, l->bytes);
     }
@@ -67,6 +88,8 @@ static void list_add(struct list **at, struct kfit_gpu *gpu, struct kfit_trace_i
             return;
         l->gpu = gpu;
     }
+    if (kfit_item_is_ours(&item) && !l->making)
+        l->making = making_on(l->gpu);
     struct kfit_trace_item *last = l->count ? &l->items[l->count - 1] : NULL;
     if (gpu == l->gpu && last && last->what == item.what && last->decision == item.decision &&
         last->times <= UINT16_MAX - item.times) {
@@ -184,16 +207,18 @@ static void capture_add(uint64_t id, struct kfit_gpu *gpu, const struct kfit_tra
     kfit_manners_end(manners);
 }
 
-void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfit_reason decision)
+uint32_t *kfit_capture_calls(const struct kfit_gpu *gpu)
+{
+    return making_on(gpu);
+}
+
+void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfit_reason decision,
+                       uint32_t *making)
 {
     const struct kfit_trace_item item = {(uint32_t)slot, (uint16_t)decision, 1};
     if (slot >= 0)
         capture_add(id, gpu, &item, 1);
-}
-
-static struct kfit_recorder *recorder_of(const struct kfit_gpu *gpu)
-{
-    return kfit_dispatcher_recorder(gpu->dispatcher);
+    made(making);
 }
 
 static struct kfit_trace_item kernel_item(const struct kfit_gpu *gpu, const struct kfit_trace_kernel *k)
@@ -322,7 +347,7 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
         return;
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
-        const struct list *l = list_of(graph);
+        struct list *l = list_of(graph);
         struct kfit_trace_graph *g = NULL;
         exec_gone(*exec);
         if (l)
@@ -334,6 +359,10 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
                 __atomic_store_n(&g->lost, l->lost, __ATOMIC_RELAXED);
             if (!kfit_handle_put(KFIT_EXECS, &h))
                 __atomic_store_n(&g->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
+        }
+        if (l) { /* its entry says so from now on */
+            made(l->making);
+            l->making = NULL;
         }
         kfit_handles_unlock();
     }

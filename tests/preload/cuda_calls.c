@@ -5,6 +5,8 @@
  * NVIDIA's own libcublasLt (-DLT_ONLY), which makes descriptors without a GPU, though no product; or one that takes all of
  * cuBLAS by dlsym (-DTAKEN, cuda_taken.c). The values are small
  * whole numbers, so that every type has the product exactly. */
+#include <fcntl.h>
+#include <glob.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -18,11 +20,14 @@
 
 #include "cuda_taken.h"
 #include "double/blas.h"
+#include "kfit/trace.h"
 
 #define KFIT_X(member, symbol, args) kfit_cu_result symbol args;
 KFIT_CUDA_LIST(KFIT_X)
 #undef KFIT_X
 kfit_cu_result cuCtxCreate_v2(kfit_cu_context *, unsigned, kfit_cu_device);
+kfit_cu_result cuGraphClone(kfit_cu_graph *, kfit_cu_graph);
+kfit_cu_result cuGraphExecUpdate_v2(kfit_cu_exec, kfit_cu_graph, void *);
 
 typedef void *any;
 int cublasCreate_v2(any *);
@@ -309,9 +314,17 @@ static int dispatch(any h, struct shape *s, const void *alpha, const void *beta,
 }
 #endif
 
+static kfit_cu_stream streams[GPUS];
+
+static kfit_cu_stream stream_of(int device)
+{
+    if (!streams[device])
+        cuStreamCreate(&streams[device], KFIT_CU_STREAM_NON_BLOCKING);
+    return streams[device];
+}
+
 static void call(void)
 {
-    static kfit_cu_stream streams[GPUS];
     const int device = (int)get("device", 0),
               type = (int)get("type", is("sgemm") || is("sgemm_64") || is("sbatched") || is("sbatched_64")
                                           ? CUDA_R_32F
@@ -348,9 +361,7 @@ static void call(void)
         cuCtxCreate_v2(&other, 0, device);
     } else
         cuCtxSetCurrent(primary[device]);
-    if (!streams[device])
-        cuStreamCreate(&streams[device], KFIT_CU_STREAM_NON_BLOCKING);
-    kfit_cu_stream stream = get("stream", 0) ? streams[device] : NULL;
+    kfit_cu_stream stream = get("stream", 0) ? stream_of(device) : NULL;
     prepare(h, stream);
     /* what lies on the device is not to be read here: a page that nobody may read */
     void *unreadable = get("pointers", 0) || get("lt_pointers", 0)
@@ -391,6 +402,97 @@ static void call_in_child(void)
     }
     if (waitpid(pid, &status, 0) != pid || status)
         printf("child: %x\n", (unsigned)status);
+}
+
+/* ---- a capture in steps, on the device's own stream ---- */
+
+struct captured {
+    kfit_cu_stream stream;
+    kfit_cu_graph graph, former;
+    kfit_cu_exec exec;
+};
+
+static int step_begin(struct captured *c)
+{
+    return cuStreamBeginCapture_v2(c->stream, 0);
+}
+
+static int step_break(struct captured *c) /* by what is not legal in it */
+{
+    kfit_cu_event event;
+    (void)c;
+    return cuEventCreate(&event, 0) || !cuEventQuery(event);
+}
+
+static int step_end(struct captured *c)
+{
+    return cuStreamEndCapture(c->stream, &c->graph);
+}
+
+static int step_clone(struct captured *c) /* which takes its place */
+{
+    c->former = c->graph;
+    return cuGraphClone(&c->graph, c->former);
+}
+
+static int step_destroy(struct captured *c)
+{
+    int r = cuGraphDestroy(c->former ? c->former : c->graph);
+    c->former = NULL;
+    return r;
+}
+
+static int step_instantiate(struct captured *c)
+{
+    return cuGraphInstantiateWithFlags(&c->exec, c->graph, 0);
+}
+
+static int step_update(struct captured *c)
+{
+    char info[64];
+    return cuGraphExecUpdate_v2(c->exec, c->graph, info);
+}
+
+static int step_replay(struct captured *c)
+{
+    return cuGraphLaunch(c->exec, c->stream);
+}
+
+static bool step(void)
+{
+    static struct captured captured[GPUS];
+    static const struct {
+        const char *name;
+        int (*play)(struct captured *);
+    } steps[] = {
+        {"begin", step_begin},   {"break", step_break},     {"end", step_end},
+        {"clone", step_clone},   {"destroy", step_destroy}, {"instantiate", step_instantiate},
+        {"update", step_update}, {"replay", step_replay},
+    };
+    const int device = (int)get("device", 0);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (is(steps[i].name)) {
+            cuCtxSetCurrent(primary[device]);
+            captured[device].stream = stream_of(device);
+            int r = steps[i].play(&captured[device]);
+            if (r)
+                printf("%s: %d\n", said, r);
+            return true;
+        }
+    return false;
+}
+
+/* What a device's trace says is on its way into a graph. */
+static void print_making(void)
+{
+    struct kfit_trace_header h;
+    char pattern[512];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/*-cuda%ld.kft", getenv("KFIT_TRACE"), get("device", 0));
+    int fd = glob(pattern, 0, NULL, &found) ? -1 : open(found.gl_pathv[0], O_RDONLY);
+    if (fd < 0 || read(fd, &h, sizeof h) != sizeof h)
+        exit(7);
+    printf("%u\n", h.making);
 }
 
 /* Many threads, each with the same call, from the first one on. The product is nobody's: they all write it. */
@@ -455,6 +557,12 @@ int CUDA_MAIN(int argc, char **argv)
             call_in_threads();
             continue;
         }
+        if (is("making") || is("sh")) {
+            is("sh") ? printf("%d\n", system(getenv("KFIT_TEST_SH")) >> 8) : print_making();
+            continue;
+        }
+        if (step())
+            continue;
 #ifdef TAKEN
         if (taken_command(said, (unsigned)get("library", 0), get("elsewhere", 0) != 0))
             continue;

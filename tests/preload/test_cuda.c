@@ -163,6 +163,70 @@ static void captured_calls_count_by_launches(void)
     CHECK_INT(kfit_trace_header(t)->unkeyed[KFIT_REASON_POINTER_MODE], 1);
 }
 
+/* From the first kernel of ours in it until something is made of it: what is not in the trace as a graph yet, and may be
+ * replayed all the same. */
+static void what_is_being_captured_is_said(void)
+{
+    static const struct {
+        const char *calls[16], *out;
+    } rows[] = {
+        {{"making", "begin", "making", "gemmex stream=1", "making", "gemmex stream=1", "making", "end",
+          "making", "instantiate", "making", "destroy", "making"},
+         "0\n0\n0 same 0 0\n1\n0 same 0 0\n1\n1\n0\n0\n"},
+        {{"begin", "gemmex stream=1,m=17", "making", "end", "making"}, "0 same 1 0\n0\n0\n"},
+        {{"begin", "gemmex stream=1,pointers=1", "making", "end", "making"}, "0 same 1 0\n0\n0\n"},
+        {{"begin", "gemmex stream=1", "break", "making", "end", "making"}, "0 same 0 0\n1\nend: 901\n0\n"},
+        {{"begin", "gemmex stream=1", "end", "destroy", "making"}, "0 same 0 0\n0\n"},
+        {{"begin", "gemmex stream=1", "end", "clone", "making", "destroy", "making", "instantiate", "making"},
+         "0 same 0 0\n2\n1\n0\n"},
+        {{"begin", "gemmex stream=1", "end", "instantiate", "begin", "replay", "making", "end", "making",
+          "destroy", "making"},
+         "0 same 0 0\n1\n1\n0\n"},
+        {{"begin", "gemmex stream=1", "end", "instantiate", "destroy", "begin", "gemmex stream=1", "end",
+          "making", "update", "making"},
+         "0 same 0 0\n0 same 0 0\n1\n0\n"},
+        {{"gemmex device=1", "begin", "gemmex stream=1", "making", "making device=1", "begin device=1",
+          "gemmex device=1,stream=1", "gemmex device=1,stream=1", "making device=1", "making", "end",
+          "instantiate", "making", "making device=1"},
+         "0 right 0 0\n0 same 0 0\n1\n0\n0 same 0 0\n0 same 0 0\n1\n1\n0\n1\n"},
+    };
+    begin("gpus 2\n");
+    publish_one("right", "", plain);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *calls[20] = {"gemmex"};
+        char *out;
+        memcpy(calls + 1, rows[i].calls, sizeof rows[i].calls);
+        out = run(calls, EXTRA(cache_env));
+        CHECK_MSG(!strncmp(out, "0 right 0 0\n", 12) && !strcmp(out + 12, rows[i].out), "row %zu: %s", i,
+                  out);
+    }
+}
+
+/* `kfit off` in the middle of one: it is waited for, then named; and when it has become a graph that is. */
+static void off_in_the_middle_of_a_capture(void)
+{
+    char command[600], dir[300];
+    begin("");
+    publish_one("right", "", plain);
+    snprintf(dir, sizeof dir, "%s/trace%u", kfit_test_dir(), runs);
+    snprintf(command, sizeof command,
+             "KFIT_TEST_SH=unset LD_PRELOAD; %s off --cache %s/other %s >/dev/null 2>>%s/said", KFIT,
+             kfit_test_dir(), dir, kfit_test_dir());
+    CHECK_STR(run(CALLS("begin", "gemmex stream=1", "sh", "gemmex stream=1", "end", "instantiate", "sh",
+                        "begin", "gemmex stream=1", "sh", "end"),
+                  EXTRA(cache_env, command)),
+              "0 same 0 0\n1\n0 same 1 0\n1\n0 same 1 0\n1\n");
+    char *said = kfit_test_read(kfit_test_path("said"), NULL), *first = strstr(said, "not everywhere"),
+         *second = first ? strstr(first + 1, "not everywhere") : NULL;
+    CHECK(second);
+    CHECK_MSG(strstr(said, "on cuda0, it is capturing 1 graph with kernels of kfit's") &&
+                  strstr(said, "it is capturing") < first && !strstr(first, "it is capturing"),
+              "%s", said);
+    CHECK_MSG(strstr(first, "on cuda0, graph 0 still replays kernels of kfit's") &&
+                  strstr(said, "graph 0 still") > first,
+              "%s", said);
+}
+
 /* ---- processes ---- */
 
 static void two_devices(void)
@@ -336,6 +400,8 @@ static const struct kfit_test tests[] = {
     TEST(what_cannot_be_run_is_not_loaded),
     TEST(the_first_call_is_captured),
     TEST(captured_calls_count_by_launches),
+    TEST(what_is_being_captured_is_said),
+    TEST(off_in_the_middle_of_a_capture),
     TEST(two_devices),
     TEST(a_crash_is_one_whatever_it_used),
     TEST(one_cache_for_all_devices),

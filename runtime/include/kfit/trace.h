@@ -174,7 +174,10 @@ struct kfit_trace_header { /* 4096 bytes */
     char job[96];    /* what the launcher says all ranks have in common; "": not known */
     struct kfit_trace_live live;
     char device[16]; /* "cuda0": the GPU whose calls these are; "": those of the host */
-    uint8_t reserved[624];
+    /* Captures under way, and graphs of which nothing executable was made yet, that hold kernels of kfit's; and captured
+     * calls that may become one just now. */
+    uint32_t making;
+    uint8_t reserved[620];
 };
 
 #define KFIT_TRACE_FILES_MAX 1024u /* a directory with more entries takes no new trace */
