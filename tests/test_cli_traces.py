@@ -129,7 +129,8 @@ class Run(Case):
         pid, tty = self.terminal()
         if pid == 0:
             os.chdir(self.dir)
-            script = "trap 'n=x$n' INT; echo ready; i=0; while test $i -lt 30; do sleep 0.01; i=$((i+1)); done; echo =$n=; exit 5"
+            wait = "i=0; while test $i -lt %d%s; do sleep 0.01; i=$((i+1)); done; "  # until it comes, then a while for a second one
+            script = "trap 'n=x$n' INT; echo ready; " + wait % (6000, " -a -z \"$n\"") + wait % (30, "") + "echo =$n=; exit 5"
             os.execve(KFIT, [KFIT, "run", "--quiet", "--", "sh", "-c", script], self.env)
         out = b""
         while b"ready" not in out:
@@ -144,16 +145,16 @@ class Run(Case):
         self.assertIn(b"=x=", out)
 
     def test_a_process_that_goes_on_keeps_its_trace(self):
-        script = f"(sleep 30 | {FIXTURE} hold '' unit '{key(64)}' 1 0 >{self.dir}/path) & " \
+        script = f"(sleep 300 | {FIXTURE} hold '' unit '{key(64)}' 1 0 >{self.dir}/path) & " \
                  f"while ! test -s {self.dir}/path; do sleep 0.01; done; echo $!"
         p = self.start("setsid", KFIT, "run", "--trace", self.traces, "--", "sh", "-c", script + " >&2; exit 0")
+        self.addCleanup(os.killpg, p.pid, signal.SIGKILL)  # what it left running, and the sleep
         p.wait(timeout=60)
         path = pathlib.Path((self.dir / "path").read_text().strip())
         self.assertTrue(path.exists())
         self.assertEqual(list(pathlib.Path(self.traces).iterdir()), [])
         (row,) = json.loads(self.kfit("trace", "ls", "--json", path.parent)[0])
         self.assertTrue(row["alive"])
-        os.kill(row["pid"], signal.SIGKILL)
         p.stdout.close(), p.stderr.close()
 
     def test_traces_of_a_killed_run_are_found(self):

@@ -25,7 +25,7 @@ static bool reads_secret(const struct kfit_isolation *iso, const char *cc, const
         .input = in,
         .output = assemble ? -1 : out,
         .object = assemble ? out : -1,
-        .timeout_ms = 5000};
+        .timeout_ms = 60000};
     CHECK(kfit_memfd_fill(in, source, strlen(source)));
     CHECK_OK(kfit_tool_run(iso, &tool, &err), err);
     char *text = kfit_memfd_read(out, &bytes);
