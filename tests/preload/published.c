@@ -73,12 +73,17 @@ static void record(struct kfit_record *r, const struct kfit_gemm_call *call, con
 
 void publish(void)
 {
+    publish_for(1);
+}
+
+void publish_for(int threads)
+{
     struct kfit_env env;
     struct kfit_record r[2];
     struct kfit_error err = {""};
     char dir[300];
     uint64_t number;
-    kfit_env_host(&env, 1, "OpenBLAS", NULL);
+    kfit_env_host(&env, threads, "OpenBLAS", NULL);
     record(&r[0], &square, &env);
     record(&r[1], &row, &env);
     snprintf(dir, sizeof dir, "%s/cache", kfit_test_dir());

@@ -13,8 +13,9 @@ extern char cache_env[400], trace_dir[300]; /* "KFIT_CACHE=DIR/cache", DIR/trace
 
 extern char preload_env[400]; /* "LD_PRELOAD=..." */
 
-/* Publishes both kernels in DIR/cache for this machine at one BLAS thread; DIR: kfit_test_dir. */
+/* Publishes both kernels in DIR/cache for this machine at one BLAS thread, or so many; DIR: kfit_test_dir. */
 void publish(void);
+void publish_for(int threads);
 /* Lets other users read what publish made, and gives them a copy of the shim, since the build may lie where they see
  * nothing. */
 void open_to_others(void);

@@ -159,9 +159,9 @@ static void forked_children_go_on_dispatching(void)
 static void a_generation_for_another_thread_count(void)
 {
     char *out, *err;
-    publish();
+    publish_for(2); /* and not a program with two: on a machine with one processor OpenBLAS starts one */
     run_shimmed(CALLS_ARGV("step", "2"), trace_dir,
-                (const char *[]){cache_env, "OPENBLAS_NUM_THREADS=2", NULL}, &out, &err);
+                (const char *[]){cache_env, "OPENBLAS_NUM_THREADS=1", NULL}, &out, &err);
     struct kfit_trace *t = trace_only(trace_dir);
     CHECK_MSG(strstr(err, "threads=1;") && strstr(err, "threads=2;"), "said: %s", err);
     CHECK_STR(out, "0.390625\n0.390625\n");
