@@ -193,7 +193,7 @@ enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit
 }
 
 enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_key *key,
-                                    const void *const args[], void *stream, uint32_t generic, bool capturing,
+                                    const void *const args[], const struct kfit_cuda_call *call,
                                     int32_t *slot)
 {
     struct kfit_seen spare;
@@ -203,11 +203,16 @@ enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_
     if (!e)
         return KFIT_REASON_OFF;
     unsigned reason = is_off(d) ? KFIT_REASON_OFF : e->reason;
-    if (reason == KFIT_REASON_NONE &&
-        d->device->launch(e->kernel, (void *const *)(uintptr_t)args, NULL, stream) != KFIT_OK)
-        reason = KFIT_REASON_LOAD_FAILED;
-    note_generic(d, e, generic);
-    if (capturing && e->slot != NO_SLOT)
+    void *workspace = NULL;
+    if (reason == KFIT_REASON_NONE) {
+        if (e->kernel->workspace_bytes && !(workspace = call->workspace(call, e->kernel)))
+            reason = KFIT_REASON_WORKSPACE;
+        else if (d->device->launch(e->kernel, (void *const *)(uintptr_t)args, workspace, call->stream) !=
+                 KFIT_OK)
+            reason = KFIT_REASON_LOAD_FAILED;
+    }
+    note_generic(d, e, call->generic);
+    if (call->capturing && e->slot != NO_SLOT)
         *slot = e->slot;
     else
         count(d, e, reason);

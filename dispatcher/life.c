@@ -149,6 +149,13 @@ static void choose(struct kfit_dispatcher *d, struct kfit_book *b, const char *h
     }
 }
 
+/* Those of a GPU's kernels are the caller's. */
+static bool make_workspaces(const struct kfit_dispatcher *d, struct kfit_book *b,
+                            const struct kfit_table_info *info)
+{
+    return d->device != &kfit_device_host || kfit_workspaces_init(&b->workspaces, info->workspace);
+}
+
 bool kfit_book_choose(struct kfit_dispatcher *d, struct kfit_book *b)
 {
     struct kfit_error err = {0};
@@ -164,7 +171,12 @@ bool kfit_book_choose(struct kfit_dispatcher *d, struct kfit_book *b)
     free(bans);
     /* crashes are remembered of processes that dispatch and did not come by fork */
     b->marked = d->params.state_dir && !d->forked ? KFIT_MARK_NONE : KFIT_MARK_RETIRED;
-    return kfit_workspaces_init(&b->workspaces, b->info.workspace);
+    return make_workspaces(d, b, &b->info);
+}
+
+void kfit_dispatcher_workspace(struct kfit_dispatcher *d, size_t bytes[2])
+{
+    memcpy(bytes, kfit_book(d)->info.workspace, sizeof kfit_book(d)->info.workspace);
 }
 
 void kfit_book_show(struct kfit_dispatcher *d, struct kfit_book *b)
@@ -276,8 +288,7 @@ static bool be_reborn(struct kfit_dispatcher *d)
 {
     struct kfit_recorder *parents = d->recorder, *r = NULL;
     struct kfit_book *theirs = d->book, *b = kfit_book_make();
-    if (!b || !kfit_workspaces_init(&b->workspaces, theirs->info.workspace) ||
-        make_trace(d, &r, NULL) != KFIT_OK) {
+    if (!b || !make_workspaces(d, b, &theirs->info) || make_trace(d, &r, NULL) != KFIT_OK) {
         kfit_book_destroy(b);
         return false;
     }

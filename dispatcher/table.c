@@ -134,22 +134,24 @@ static bool is_stale(struct loading *l, uint64_t soft_hash)
     return l->soft_differs;
 }
 
-/* Why a plan that might be loaded cannot be run. On host its workspace comes out of the dispatcher's own; on a GPU there is
- * none, and a launch may fail: what one of several has already updated in place could not be taken back. */
-static uint8_t unfit(const struct kfit_device *device, const struct kfit_op *op, const struct kfit_record *r,
+/* Why a plan that might be loaded cannot be run. On host its workspace comes out of the dispatcher's own; on a GPU out of
+ * the caller's, and a launch may fail: what one of several has already changed in place could not be taken back. */
+static uint8_t unfit(const struct loading *l, const struct kfit_op *op, const struct kfit_record *r,
                      struct kfit_error *err)
 {
-    const unsigned most = device == &kfit_device_host ? KFIT_HOST_WORKSPACE_BYTES / 2 : 0;
+    const size_t most =
+        l->t->device == &kfit_device_host ? KFIT_HOST_WORKSPACE_BYTES / 2 : l->params->workspace_most;
     struct kfit_tensor out;
     op->tensor(&r->key, op->out_arg, &out);
     if (r->plan.workspace_bytes > most) {
-        kfit_fail(err, KFIT_E_FULL, "%llu bytes of workspace, at most %u are given",
+        kfit_fail(err, KFIT_E_FULL, "%llu bytes of workspace, at most %zu are given",
                   (unsigned long long)r->plan.workspace_bytes, most);
         return KFIT_REASON_WORKSPACE;
     }
-    if (r->plan.launch_count > 1 && out.dir == KFIT_INOUT) {
-        kfit_fail(err, KFIT_E_UNSUPPORTED, "%u launches that update their output in place",
-                  r->plan.launch_count);
+    const bool zero = r->plan.workspace_bytes && r->plan.workspace_init == KFIT_WS_ZERO;
+    if (r->plan.launch_count > 1 && (out.dir == KFIT_INOUT || zero)) {
+        kfit_fail(err, KFIT_E_UNSUPPORTED, "%u launches that %s", r->plan.launch_count,
+                  zero ? "leave their workspace zero only together" : "update their output in place");
         return KFIT_REASON_LOAD_FAILED;
     }
     return KFIT_REASON_NONE;
@@ -188,7 +190,7 @@ static int take(void *ctx, const struct kfit_record *r, const char *problem)
     }
     struct kfit_error err = {0};
     struct kfit_image image = {r->image, r->image_bytes, &r->plan};
-    e->reason = unfit(l->t->device, op, r, &err);
+    e->reason = unfit(l, op, r, &err);
     if (!e->reason && l->t->modules && l->t->device->add(l->t->modules, &image, op->nargs(&r->key), &err) != KFIT_OK)
         e->reason = KFIT_REASON_LOAD_FAILED;
     if (e->reason) {

@@ -19,6 +19,7 @@
 struct loaded {
     kfit_cu_library library;
     unsigned launches;
+    kfit_cu_kernel kernel[KFIT_LAUNCHES_MAX];
     kfit_cu_function function[KFIT_LAUNCHES_MAX];
     struct kfit_cu_launch_config config[KFIT_LAUNCHES_MAX];
     struct kfit_cu_launch_attribute attr[KFIT_LAUNCHES_MAX][2];
@@ -199,10 +200,9 @@ static enum kfit_status open_set(struct kfit_modules **out, struct kfit_error *e
 static enum kfit_status resolve(struct loaded *l, unsigned i, const struct kfit_launch *launch,
                                 struct kfit_error *err)
 {
-    kfit_cu_kernel kernel;
     struct kfit_cu_launch_config *c = &l->config[i];
-    TRY(library_kernel(&kernel, l->library, launch->entry));
-    TRY(kernel_function(&l->function[i], kernel));
+    TRY(library_kernel(&l->kernel[i], l->library, launch->entry));
+    TRY(kernel_function(&l->function[i], l->kernel[i]));
     memcpy(c->grid, launch->grid, sizeof c->grid);
     memcpy(c->block, launch->block, sizeof c->block);
     c->smem_bytes = launch->smem_bytes;
@@ -324,6 +324,16 @@ static enum kfit_status launch(const struct kfit_kernel *k, void *const args[], 
             return kfit_cuda_fail(cu, r, "cuLaunchKernelEx", NULL);
     }
     return KFIT_OK;
+}
+
+bool kfit_cuda_launches(const struct kfit_kernel *k, const void *function, unsigned *params)
+{
+    const struct loaded *l = k->entry;
+    *params = l->nargs + 1 + l->maps;
+    for (unsigned i = 0; i < l->launches; i++)
+        if (function == (const void *)l->function[i] || function == (const void *)l->kernel[i])
+            return true;
+    return false;
 }
 
 static enum kfit_status alloc(size_t bytes, void **out, struct kfit_error *err)

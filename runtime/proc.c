@@ -59,6 +59,14 @@ int kfit_switch(const char *text)
     return -1;
 }
 
+bool kfit_gpu_memory(const char *text, size_t *bytes)
+{
+    uint64_t mib = KFIT_GPU_MEMORY_DEFAULT >> 20;
+    const bool read = !text || !*text || (kfit_number(&text, 1 << 20, &mib) && !*text);
+    *bytes = read ? (size_t)mib << 20 : 0;
+    return read;
+}
+
 uint64_t kfit_proc_pid_namespace(void)
 {
     struct stat st;

@@ -12,7 +12,8 @@
  *                                                     captures with kernels of kfit's under way
  *   cli_fixture stage CACHE KEY RATIO [CODE]          a staged winner; with CODE, a negative kept for that reason
  *                                                     $FIXTURE_BLAS: what it beat; $FIXTURE_ORIGIN; $FIXTURE_IMAGE: its
- *                                                     code in hex (else it returns at once)
+ *                                                     code in hex (else it returns at once); $FIXTURE_WORKSPACE:
+ *                                                     bytes that it needs, of a GPU's memory
  *   cli_fixture foreign CACHE KEY                     a staged winner for another machine
  *   cli_fixture wait CACHE KEY                        an evaluation that waits for a person
  *   cli_fixture ban CACHE KEY
@@ -262,6 +263,9 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
     if (origin)
         snprintf(r.origin, sizeof r.origin, "%s", origin);
     kfit_env_host(&env, 1, blas ? blas : "Fixture 1", "gcc 0");
+    const char *workspace = getenv("FIXTURE_WORKSPACE");
+    if (workspace)
+        kfit_env_cuda(&env, "sm_90a", "Fixture GPU", 100, "CUDA 13.0", blas ? blas : "Fixture 1", "NVRTC 13.0");
     if (foreign) {
         strcpy(env.hard, "device=host;isa=x86-64-v3;model=Another;threads=1;");
         env.hard_hash = kfit_text_hash(env.hard);
@@ -277,7 +281,8 @@ static enum kfit_status stage(struct kfit_store *s, const union kfit_key *key, d
              hex && r.image_bytes < sizeof image && sscanf(hex, "%2hhx", &image[r.image_bytes]) == 1;
              hex += 2)
             r.image_bytes++;
-        r.plan = (struct kfit_plan){.launch_count = 1};
+        r.plan = (struct kfit_plan){.launch_count = 1,
+                                    .workspace_bytes = workspace ? strtoull(workspace, NULL, 10) : 0};
         r.plan.launches[0] = (struct kfit_launch){
             .entry = "kfit_main", .grid = {1, 1, 1}, .block = {1, 1, 1}, .cluster = {1, 1, 1}};
     }

@@ -39,6 +39,28 @@ class Doctor(Case):
         _, err = self.c("doctor", "environ", "heart", rc=2)
         self.assertIn('no check "heart"', err)
 
+    def test_doctor_says_what_kernels_take_of_a_gpu(self):
+        found = self.check("memory")
+        self.assertEqual((found["level"], found["text"]), (
+            "ok", "at most 64 MiB of each GPU for kernels' workspaces (KFIT_GPU_MEMORY); no kernel of the generation needs any, so none is taken"))
+        self.env.update(FIXTURE_WORKSPACE=str(3 << 20))
+        self.fixture("stage", self.cache, key(64), 2.5)
+        self.fixture("stage", self.cache, key(128), 2.5)
+        self.env.update(FIXTURE_WORKSPACE="1000")
+        self.fixture("stage", self.cache, key(256), 2.5)
+        self.c("approve", "--all")
+        found = self.check("memory")
+        self.assertEqual(found["level"], "ok")
+        self.assertIn("; 3 of the generation's kernels need some, up to 3072 KiB each", found["text"])
+        self.env.update(KFIT_GPU_MEMORY="5")
+        found = self.check("memory")
+        self.assertEqual((found["level"], found["advice"]), ("warn", "2 of them need more than half of that and do not run: set KFIT_GPU_MEMORY to 6 or more"))
+        self.env.update(KFIT_GPU_MEMORY="6")
+        self.assertEqual(self.check("memory")["level"], "ok")
+        self.env.update(KFIT_GPU_MEMORY="much")
+        found = self.check("memory")
+        self.assertEqual((found["level"], found["text"][:16]), ("warn", "at most 0 MiB of"))
+
     def test_doctor_names_what_is_not_read(self):
         found = self.check("environ")
         self.assertEqual((found["level"], found["text"]), ("ok", "no KFIT_ variable is set"))

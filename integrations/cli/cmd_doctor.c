@@ -364,6 +364,7 @@ static const struct {
     {"gpu", doctor_gpu},
     {"cupti", doctor_cupti},
     {"ceilings", doctor_ceilings},
+    {"memory", doctor_memory},
     {"hooks", doctor_hooks},
     {"preloads", doctor_preloads},
     {"left", doctor_runs},

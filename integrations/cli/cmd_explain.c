@@ -17,6 +17,8 @@ struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation,
     struct kfit_dispatcher *d = NULL;
     struct kfit_error err = {0};
     char dir[4096];
+    size_t memory;
+    kfit_gpu_memory(p->memory, &memory);
     enum kfit_status s = kfit_dispatcher_create(
         &d,
         &(struct kfit_dispatcher_params){.mode = KFIT_MODE_DISPATCH,
@@ -27,6 +29,7 @@ struct kfit_dispatcher *cli_explainer(const char *cache, const char *generation,
                                          .bans = p->bans,
                                          .state_dir = p->state,
                                          .strict = p->strict,
+                                         .workspace_most = kfit_workspace_most(memory),
                                          .asks_only = true,
                                          .env = env},
         &err);
@@ -95,7 +98,8 @@ int cli_explain(int argc, char **argv)
     const char *cache = NULL, *generation = NULL;
     struct cli_policy policy = {.allow = variable("KFIT_ALLOW"),
                                 .bans = variable("KFIT_BAN"),
-                                .strict = kfit_switch(variable("KFIT_STRICT")) != 0};
+                                .strict = kfit_switch(variable("KFIT_STRICT")) != 0,
+                                .memory = variable("KFIT_GPU_MEMORY")};
     char state_buf[4096];
     uint64_t threads = 0, pid = 0;
     bool json = false;

@@ -39,6 +39,7 @@ enum level doctor_runner_cuda(const struct doctor *d, struct line *l);
 enum level doctor_gpu(const struct doctor *d, struct line *l);
 enum level doctor_cupti(const struct doctor *d, struct line *l);
 enum level doctor_ceilings(const struct doctor *d, struct line *l);
+enum level doctor_memory(const struct doctor *d, struct line *l);
 enum level doctor_hooks(const struct doctor *d, struct line *l);
 enum level doctor_preloads(const struct doctor *d, struct line *l);
 

@@ -11,7 +11,10 @@
 #include "cli.h"
 #include "doctor.h"
 #include "kfit/compile.h"
+#include "kfit/dispatch.h"
+#include "kfit/generation.h"
 #include "kfit/judge.h"
+#include "kfit/process.h"
 
 static const char cuda_only[] = "needed for --device=cuda only";
 
@@ -133,6 +136,54 @@ enum level doctor_ceilings(const struct doctor *d, struct line *l)
                    s == KFIT_OK || s == KFIT_E_NOTFOUND ? "no GPU measured yet; tune and eval do it"
                                                         : err.text);
     return FINE;
+}
+
+/* What kernels of the current generation need of a GPU's memory, and what they may. */
+struct needs {
+    struct kfit_generation *generation;
+    size_t most;
+    unsigned count, too_large;
+    uint64_t largest;
+};
+
+static int add_need(void *needs, const struct kfit_record *r, const char *problem)
+{
+    struct needs *n = needs;
+    char env[KFIT_ENV_TEXT_MAX], device[16];
+    (void)problem;
+    if (!r || !r->plan.workspace_bytes || !kfit_generation_env(n->generation, r->env_hard, env) ||
+        !kfit_env_get(env, "device", device, sizeof device) || strcmp(device, "cuda"))
+        return 0;
+    n->count++;
+    n->too_large += r->plan.workspace_bytes > n->most;
+    if (n->largest < r->plan.workspace_bytes)
+        n->largest = r->plan.workspace_bytes;
+    return 0;
+}
+
+enum level doctor_memory(const struct doctor *d, struct line *l)
+{
+    const char *said = getenv("KFIT_GPU_MEMORY");
+    struct needs n = {0};
+    size_t memory;
+    const bool read = kfit_gpu_memory(said, &memory);
+    n.most = kfit_workspace_most(memory);
+    doctor_say(l, "at most %zu MiB of each GPU for kernels' workspaces (KFIT_GPU_MEMORY)", memory >> 20);
+    if (kfit_generation_open(d->cache, NULL, &n.generation, NULL) == KFIT_OK)
+        kfit_generation_each(n.generation, 0, add_need, &n, NULL);
+    kfit_generation_close(n.generation);
+    if (n.count)
+        doctor_say(l, "; %u of the generation's kernels need some, up to %llu KiB each", n.count,
+                   (unsigned long long)(n.largest + 1023) >> 10);
+    else
+        doctor_say(l, "; no kernel of the generation needs any, so none is taken");
+    if (!read)
+        return doctor_bad(l, WARN, "KFIT_GPU_MEMORY=%.40s is no whole number of MiB, and taken as 0", said);
+    return n.too_large ? doctor_bad(l, WARN,
+                                    "%u of them need more than half of that and do not run: set "
+                                    "KFIT_GPU_MEMORY to %llu or more",
+                                    n.too_large, (unsigned long long)((2 * n.largest + (1 << 20) - 1) >> 20))
+                       : FINE;
 }
 
 /* ---- hooks: a program that makes a known number of calls ---- */

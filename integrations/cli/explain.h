@@ -9,6 +9,7 @@
 struct cli_policy {
     const char *allow, *bans, *state;
     bool strict;
+    const char *memory; /* KFIT_GPU_MEMORY */
 };
 
 /* A dispatcher for this cache as a process in env would make it, without a trace; NULL after a message. policy may

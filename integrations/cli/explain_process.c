@@ -43,7 +43,8 @@ static struct kfit_dispatcher *dispatcher_of(const struct kfit_trace_header *h)
         const struct cli_policy policy = {.allow = variable_of(vars, "KFIT_ALLOW"),
                                           .bans = variable_of(vars, "KFIT_BAN"),
                                           .state = variable_of(vars, "KFIT_STATE"),
-                                          .strict = kfit_switch(variable_of(vars, "KFIT_STRICT")) != 0};
+                                          .strict = kfit_switch(variable_of(vars, "KFIT_STRICT")) != 0,
+                                          .memory = variable_of(vars, "KFIT_GPU_MEMORY")};
         kfit_hex(h->generation_digest, 32, digest);
         if (*dir == '/')
             snprintf(cache, sizeof cache, "%s", dir);

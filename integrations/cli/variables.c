@@ -46,6 +46,10 @@ const struct cli_variable cli_variables[] = {
      "1: kernels run on a GPU also where CUBLAS_WORKSPACE_CONFIG or VLLM_BATCH_INVARIANT asks for the same "
      "bits "
      "every time. 0 or unset: there the original runs."},
+    {"KFIT_GPU_MEMORY", true, true,
+     "How many MiB of each GPU's memory kernels' workspaces may take, once, before the first kernel runs; a kernel that "
+     "needs more than half of it does not run. What is no whole number is 0. Nothing is taken if no kernel needs any. "
+     "Default: 64."},
     {"CUBLAS_WORKSPACE_CONFIG", true, false,
      "Pins cuBLAS's workspace, for results that repeat: calls of cuBLAS then stay with the original, unless "
      "KFIT_PINNED is 1."},

@@ -80,20 +80,31 @@ struct kfit_gpu *kfit_call_begin(const struct kfit_site *site)
     return kfit_library_depth || !site->blas ? NULL : kfit_gpu_of_call();
 }
 
+struct offer {
+    struct kfit_cuda_call call;
+    struct kfit_gpu *gpu;
+    uint64_t capture;
+};
+
+static void *workspace_of(const struct kfit_cuda_call *call, const struct kfit_kernel *k)
+{
+    const struct offer *o = (const struct offer *)(const void *)call;
+    return kfit_workspace(o->gpu, k, call->stream, call->capturing ? &o->capture : NULL);
+}
+
 bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const union kfit_key *key,
                      const void *const args[], cublas_stream stream)
 {
-    uint64_t capture;
-    uint32_t generic;
+    struct offer o = {.call = {.stream = stream, .workspace = workspace_of}, .gpu = gpu};
     int32_t slot;
-    if (!kfit_generic_of(&kfit_servers[KFIT_SERVER_GPU + gpu->ordinal], gpu->dispatcher, blas, &generic))
+    if (!kfit_generic_of(&kfit_servers[KFIT_SERVER_GPU + gpu->ordinal], gpu->dispatcher, blas,
+                         &o.call.generic))
         return false;
-    const bool capturing = kfit_captures && kfit_capture_of(stream, &capture);
-    uint32_t *making = capturing ? kfit_capture_calls(gpu) : NULL;
-    enum kfit_reason reason =
-        kfit_dispatch_cuda(gpu->dispatcher, key, args, stream, generic, capturing, &slot);
-    if (capturing)
-        kfit_capture_note(capture, gpu, slot, reason, making);
+    o.call.capturing = kfit_captures && kfit_capture_of(stream, &o.capture);
+    uint32_t *making = o.call.capturing ? kfit_capture_calls(gpu) : NULL;
+    enum kfit_reason reason = kfit_dispatch_cuda(gpu->dispatcher, key, args, &o.call, &slot);
+    if (o.call.capturing)
+        kfit_capture_note(o.capture, gpu, slot, reason, making);
     return reason == KFIT_REASON_NONE;
 }
 

@@ -57,17 +57,45 @@ uint64_t kfit_image_hash(const void *image);
 uint64_t kfit_image_hash_file(const char *path);
 
 /* ---- graphs.c ---- */
-void kfit_capture_begun(int r, void *stream);
+/* into_graph: which someone has already, who may do anything with it. */
+void kfit_capture_begun(int r, void *stream, bool into_graph);
 void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph);
 void kfit_capture_launch(uint64_t id, struct kfit_gpu *gpu, const struct kfit_trace_kernel *k);
+/* CUDA_KERNEL_NODE_PARAMS_v2, and the beginning of _v3; the first version ends before `kernel`. */
+struct kfit_kernel_node {
+    kfit_cu_function f;
+    unsigned shape[7];
+    void **params, **extra;
+    kfit_cu_kernel kernel; /* in place of f */
+    kfit_cu_context context;
+};
+enum { KFIT_NODE_KERNEL = 0, KFIT_NODE_CHILD = 4 };
 void kfit_graph_kernel(int r, kfit_cu_graph graph, const void *params, bool has_kernel);
 void kfit_graph_child(int r, kfit_cu_graph graph, kfit_cu_graph child);
 void kfit_graph_node(int r, kfit_cu_graph graph, const void *params);
 void kfit_graph_cloned(int r, const kfit_cu_graph *clone, kfit_cu_graph graph);
 void kfit_graph_going(kfit_cu_graph graph);
+/* Before and after something is made of a graph, or copied from it. An error is the program's to hear instead. */
+int kfit_graph_use(kfit_cu_graph graph);
+int kfit_graph_use_node(const void *params);
+void kfit_graph_used(int r, kfit_cu_graph graph);
+void kfit_graph_used_node(int r, const void *params);
+void kfit_capture_untied(int r, void *stream, unsigned flags);
+/* A slab for what this stream launches in a capture, the same each time; NULL: none. Under the handles' lock. */
+char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, void *stream);
 void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph);
-void kfit_exec_launched(int r, kfit_cu_exec exec, void *stream);
+/* r, or what became of it. */
+int kfit_exec_launched(int r, kfit_cu_exec exec, void *stream);
 void kfit_exec_going(kfit_cu_exec exec);
+
+/* ---- workspace.c ---- */
+
+/* The next slab of a pool, to keep; NULL: no more. */
+char *kfit_slab_take(struct kfit_pool *p);
+/* Gives other slabs to all kernels in a graph that have some. */
+int kfit_renew_graph(kfit_cu_graph graph);
+/* The same for the graph that was just launched into this stream's capture. */
+int kfit_renew_captured(void *stream);
 
 /* ---- handles.c: what we know of the driver's handles ----
  *

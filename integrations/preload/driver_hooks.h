@@ -60,12 +60,18 @@
       kfit_unloading_all(), )                                                                                \
     /* captures: graphs.c */                                                                                 \
     KFIT_BOTH(X, cuStreamBeginCapture, cuStreamBeginCapture, 10000, (kfit_cu_stream stream), (stream), ,     \
-              kfit_capture_begun(r, STREAM(stream)))                                                         \
+              kfit_capture_begun(r, STREAM(stream), false))                                                         \
     KFIT_BOTH(X, cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, (kfit_cu_stream stream, int mode),    \
-              (stream, mode), , kfit_capture_begun(r, STREAM(stream)))                                       \
+              (stream, mode), , kfit_capture_begun(r, STREAM(stream), false))                                       \
     KFIT_BOTH(X, cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,                            \
               (kfit_cu_stream stream, kfit_cu_graph graph, KFIT_EDGES, int mode),                            \
-              (stream, graph, after, edges, n, mode), , kfit_capture_begun(r, STREAM(stream)))               \
+              (stream, graph, after, edges, n, mode), , kfit_capture_begun(r, STREAM(stream), true))               \
+    KFIT_BOTH(X, cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies, 11030,                \
+              (kfit_cu_stream stream, void **after, size_t n, unsigned flags), (stream, after, n, flags), ,  \
+              kfit_capture_untied(r, STREAM(stream), flags))                                                 \
+    KFIT_BOTH(X, cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies, 12030,             \
+              (kfit_cu_stream stream, void **after, const void *edges, size_t n, unsigned flags),            \
+              (stream, after, edges, n, flags), , kfit_capture_untied(r, STREAM(stream), flags))             \
     KFIT_BOTH(X, cuStreamEndCapture, cuStreamEndCapture, 10000,                                              \
               (kfit_cu_stream stream, kfit_cu_graph * graph), (stream, graph), ,                             \
               kfit_capture_ended(r, STREAM(stream), graph))                                                  \
@@ -75,35 +81,45 @@
     X(cuGraphAddKernelNode_v2, 0, cuGraphAddKernelNode, 12000, (KFIT_NODE, const void *params),              \
       (node, graph, after, n, params), , kfit_graph_kernel(r, graph, params, true))                          \
     X(cuGraphAddChildGraphNode, 0, cuGraphAddChildGraphNode, 10000, (KFIT_NODE, kfit_cu_graph child),        \
-      (node, graph, after, n, child), , kfit_graph_child(r, graph, child))                                   \
+      (node, graph, after, n, child), UNLESS(kfit_graph_use(child)), kfit_graph_child(r, graph, child))      \
     X(cuGraphAddNode, 0, cuGraphAddNode, 12020, (KFIT_NODE, void *params), (node, graph, after, n, params),  \
-      , kfit_graph_node(r, graph, params))                                                                   \
+      UNLESS(kfit_graph_use_node(params)), kfit_graph_node(r, graph, params))                                \
     X(cuGraphAddNode_v2, 0, cuGraphAddNode, 12030,                                                           \
       (void **node, kfit_cu_graph graph, KFIT_EDGES, void *params), (node, graph, after, edges, n, params),  \
-      , kfit_graph_node(r, graph, params))                                                                   \
-    X(cuGraphClone, 0, cuGraphClone, 10000, (kfit_cu_graph * clone, kfit_cu_graph graph), (clone, graph), ,  \
-      kfit_graph_cloned(r, clone, graph))                                                                    \
+      UNLESS(kfit_graph_use_node(params)), kfit_graph_node(r, graph, params))                                \
+    X(cuGraphNodeSetParams, 0, cuGraphNodeSetParams, 12020, (void *node, void *params), (node, params),      \
+      UNLESS(kfit_graph_use_node(params)), kfit_graph_used_node(r, params))                                  \
+    X(cuGraphExecNodeSetParams, 0, cuGraphExecNodeSetParams, 12020,                                          \
+      (kfit_cu_exec exec, void *node, void *params), (exec, node, params),                                   \
+      UNLESS(kfit_graph_use_node(params)), kfit_graph_used_node(r, params))                                  \
+    X(cuGraphExecChildGraphNodeSetParams, 0, cuGraphExecChildGraphNodeSetParams, 11010,                      \
+      (kfit_cu_exec exec, void *node, kfit_cu_graph child), (exec, node, child),                             \
+      UNLESS(kfit_graph_use(child)), kfit_graph_used(r, child))                                              \
+    X(cuGraphClone, 0, cuGraphClone, 10000, (kfit_cu_graph * clone, kfit_cu_graph graph), (clone, graph),    \
+      UNLESS(kfit_graph_use(graph)), kfit_graph_cloned(r, clone, graph))                                     \
     X(cuGraphDestroy, 0, cuGraphDestroy, 10000, (kfit_cu_graph graph), (graph), kfit_graph_going(graph), )   \
     X(cuGraphInstantiate, 0, cuGraphInstantiate, 10000,                                                      \
       (kfit_cu_exec * exec, kfit_cu_graph graph, void **node, char *log, size_t size),                       \
-      (exec, graph, node, log, size), , kfit_exec_made(r, exec, graph))                                      \
+      (exec, graph, node, log, size),                                                                        \
+      UNLESS(kfit_graph_use(graph)), kfit_exec_made(r, exec, graph))                                         \
     X(cuGraphInstantiate_v2, 0, cuGraphInstantiate, 11000,                                                   \
       (kfit_cu_exec * exec, kfit_cu_graph graph, void **node, char *log, size_t size),                       \
-      (exec, graph, node, log, size), , kfit_exec_made(r, exec, graph))                                      \
+      (exec, graph, node, log, size),                                                                        \
+      UNLESS(kfit_graph_use(graph)), kfit_exec_made(r, exec, graph))                                         \
     X(cuGraphInstantiateWithFlags, 0, cuGraphInstantiateWithFlags, 11040,                                    \
-      (kfit_cu_exec * exec, kfit_cu_graph graph, unsigned long long flags), (exec, graph, flags), ,          \
-      kfit_exec_made(r, exec, graph))                                                                        \
+      (kfit_cu_exec * exec, kfit_cu_graph graph, unsigned long long flags), (exec, graph, flags),            \
+      UNLESS(kfit_graph_use(graph)), kfit_exec_made(r, exec, graph))                                         \
     KFIT_BOTH(X, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000,                          \
-              (kfit_cu_exec * exec, kfit_cu_graph graph, void *params), (exec, graph, params), ,             \
-              kfit_exec_made(r, exec, graph))                                                                \
+              (kfit_cu_exec * exec, kfit_cu_graph graph, void *params), (exec, graph, params),               \
+      UNLESS(kfit_graph_use(graph)), kfit_exec_made(r, exec, graph))                                         \
     X(cuGraphExecUpdate, 0, cuGraphExecUpdate, 10020,                                                        \
-      (kfit_cu_exec exec, kfit_cu_graph graph, void **node, int *result), (exec, graph, node, result), ,     \
-      kfit_exec_made(r, &exec, graph))                                                                       \
+      (kfit_cu_exec exec, kfit_cu_graph graph, void **node, int *result), (exec, graph, node, result),       \
+      UNLESS(kfit_graph_use(graph)), kfit_exec_made(r, &exec, graph))                                        \
     X(cuGraphExecUpdate_v2, 0, cuGraphExecUpdate, 12000,                                                     \
-      (kfit_cu_exec exec, kfit_cu_graph graph, void *result), (exec, graph, result), ,                       \
-      kfit_exec_made(r, &exec, graph))                                                                       \
+      (kfit_cu_exec exec, kfit_cu_graph graph, void *result), (exec, graph, result),                         \
+      UNLESS(kfit_graph_use(graph)), kfit_exec_made(r, &exec, graph))                                        \
     KFIT_BOTH(X, cuGraphLaunch, cuGraphLaunch, 10000, (kfit_cu_exec exec, kfit_cu_stream stream),            \
-              (exec, stream), , kfit_exec_launched(r, exec, STREAM(stream)))                                 \
+              (exec, stream), , r = kfit_exec_launched(r, exec, STREAM(stream)))                             \
     X(cuGraphExecDestroy, 0, cuGraphExecDestroy, 10000, (kfit_cu_exec exec), (exec),                         \
       kfit_exec_going(exec), )                                                                               \
     /* pointers: route.c */                                                                                  \
@@ -127,6 +143,12 @@
     X(cuFuncGetModule, (void **module, kfit_cu_function f), (module, f))                                     \
     X(cuKernelGetName, (const char **name, kfit_cu_kernel k), (name, k))                                     \
     X(cuKernelGetLibrary, (kfit_cu_library * library, kfit_cu_kernel k), (library, k))                       \
+    X(cuStreamGetId, (kfit_cu_stream stream, unsigned long long *id), (stream, id))                          \
+    X(cuGraphGetNodes, (kfit_cu_graph graph, void **nodes, size_t *n), (graph, nodes, n))                    \
+    X(cuGraphNodeGetType, (void *node, int *type), (node, type))                                             \
+    X(cuGraphKernelNodeGetParams_v2, (void *node, void *params), (node, params))                             \
+    X(cuGraphKernelNodeSetParams_v2, (void *node, const void *params), (node, params))                       \
+    X(cuGraphChildGraphNodeGetGraph, (void *node, kfit_cu_graph *child), (node, child))                      \
     X(cuStreamGetCaptureInfo_v2,                                                                             \
       (kfit_cu_stream stream, int *status, uint64_t *id, kfit_cu_graph *graph, void *const **nodes,          \
        size_t *n),                                                                                           \

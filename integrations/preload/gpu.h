@@ -21,6 +21,8 @@
 struct kfit_gpu {
     struct kfit_dispatcher *dispatcher; /* NULL until started, or off */
     void *context;                      /* the primary one; calls in another go to the original */
+    struct kfit_pool *pool;             /* memory for kernels that need some; NULL: there is none */
+    bool pool_made;                     /* or tried */
     uint32_t ordinal;                   /* as the process sees devices */
 };
 
@@ -34,6 +36,16 @@ struct kfit_gpu *kfit_gpu_of_call(void);
 
 /* How many hooked library calls this thread is in: cuBLAS calls cuBLASLt, and both launch. */
 extern __thread unsigned kfit_library_depth __attribute__((tls_model("initial-exec")));
+
+/* ---- workspace.c ---- */
+
+/* Takes the GPU's memory, at most that many bytes, the first time; nothing if its kernels need none. Its context is
+ * current. */
+void kfit_pool_make(struct kfit_gpu *gpu, size_t most);
+
+/* k->workspace_bytes for a launch of k on `stream`, in this capture if it is in one; NULL: none left. Without a
+ * capture no lock, and one query of the stream. */
+void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *stream, const uint64_t *capture);
 
 /* ---- graphs.c ---- */
 

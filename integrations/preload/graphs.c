@@ -18,22 +18,36 @@ struct list {
     uint32_t bytes; /* of the mapping that it begins */
     uint32_t count;
     uint32_t lost; /* calls and launches without room, or on another GPU than the first one's */
+    uint32_t slabs; /* enum slabs */
     struct kfit_gpu *gpu;
     uint32_t *making; /* where it is counted: a kernel of kfit's in it is in nothing executable yet; NULL: not */
     struct kfit_trace_item items[];
+};
+/* Memory that kernels in it work in. */
+enum slabs {
+    NO_SLABS,
+    OWN,   /* nobody else's */
+    GIVEN, /* to what was made of it last */
 };
 /* All lists together, so that a program which never destroys a graph costs no more. */
 enum { LIST_BYTES = 4096, LISTS_BYTES = 4 << 20 };
 
 enum { ACTIVE = 1, CAPTURES = 64 };
+enum { STREAMS = 4 }; /* of one capture that have a slab */
 struct capture {
     uint64_t id; /* never used again in a process; 0: free */
     void *stream;
     struct list *list;
+    bool into_graph;
+    struct {
+        void *stream;
+        char *slab; /* NULL: free */
+    } on[STREAMS];
 };
 
 static struct capture captures[CAPTURES]; /* under the handles' lock, as the lists are */
 static uint32_t lists_bytes;
+static bool lost_slabs; /* some are where we do not know: in any graph, then */
 uint32_t kfit_captures;
 
 static struct kfit_recorder *recorder_of(const struct kfit_gpu *gpu)
@@ -53,6 +67,16 @@ static void made(uint32_t *making)
 {
     if (making)
         __atomic_fetch_sub(making, 1, __ATOMIC_RELEASE);
+}
+
+static void lose_slabs(void)
+{
+    __atomic_store_n(&lost_slabs, true, __ATOMIC_RELAXED);
+}
+
+static bool slabs_are_lost(void)
+{
+    return __atomic_load_n(&lost_slabs, __ATOMIC_RELAXED);
 }
 
 static void list_free(struct list *l)
@@ -79,15 +103,19 @@ static struct list *list_grow(struct list *l)
     return more;
 }
 
+static struct list *list_begun(struct list **at, struct kfit_gpu *gpu)
+{
+    if (!*at && (*at = list_grow(NULL)))
+        (*at)->gpu = gpu;
+    return *at;
+}
+
 /* Adds an item, joined to the last one if alike. *at may move. */
 static void list_add(struct list **at, struct kfit_gpu *gpu, struct kfit_trace_item item)
 {
-    struct list *l = *at;
-    if (!l) {
-        if (!(l = *at = list_grow(NULL)))
-            return;
-        l->gpu = gpu;
-    }
+    struct list *l = list_begun(at, gpu);
+    if (!l)
+        return;
     if (kfit_item_is_ours(&item) && !l->making)
         l->making = making_on(l->gpu);
     struct kfit_trace_item *last = l->count ? &l->items[l->count - 1] : NULL;
@@ -112,6 +140,13 @@ static void list_append(struct list **at, const struct list *more)
         list_add(at, more->gpu, more->items[i]);
     if (more && *at)
         (*at)->lost += more->lost;
+    if (more && more->slabs) {
+        struct list *l = list_begun(at, more->gpu);
+        if (l)
+            l->slabs = OWN;
+        else
+            lose_slabs();
+    }
 }
 
 static struct list *list_of(kfit_cu_graph graph)
@@ -124,8 +159,11 @@ static struct list *list_of(kfit_cu_graph graph)
 static void list_put(kfit_cu_graph graph, struct list *l)
 {
     const struct kfit_handle h = {kfit_handle_key(graph), 0, kfit_handle_key(l), NULL};
-    if (l && !kfit_handle_put(KFIT_GRAPHS, &h))
+    if (l && !kfit_handle_put(KFIT_GRAPHS, &h)) {
+        if (l->slabs)
+            lose_slabs();
         list_free(l);
+    }
 }
 
 /* ---- captures ---- */
@@ -151,7 +189,7 @@ static struct capture *capture_find(uint64_t id)
     return NULL;
 }
 
-void kfit_capture_begun(int r, void *stream)
+void kfit_capture_begun(int r, void *stream, bool into_graph)
 {
     uint64_t id;
     if (r)
@@ -161,7 +199,7 @@ void kfit_capture_begun(int r, void *stream)
     if (capture_status(stream, &id) == ACTIVE && kfit_handles_lock()) {
         struct capture *c = capture_find(0);
         if (c) /* else its calls are in no graph */
-            *c = (struct capture){id, stream, NULL};
+            *c = (struct capture){.id = id, .stream = stream, .into_graph = into_graph};
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -171,7 +209,7 @@ void kfit_capture_begun(int r, void *stream)
 void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph)
 {
     uint64_t id;
-    struct capture ended = {0, NULL, NULL};
+    struct capture ended = {0};
     if (capture_status(stream, &id))
         return;
     struct kfit_manners manners = kfit_manners_begin();
@@ -179,7 +217,7 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph)
         for (unsigned i = 0; i < CAPTURES; i++)
             if (captures[i].id && captures[i].stream == stream) {
                 ended = captures[i];
-                captures[i] = (struct capture){0, NULL, NULL};
+                captures[i] = (struct capture){0};
             }
         if (!r && *graph) { /* which may have been there before */
             struct list *l = list_of(*graph);
@@ -195,13 +233,54 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph)
 }
 
 static void capture_add(uint64_t id, struct kfit_gpu *gpu, const struct kfit_trace_item *items,
-                        uint32_t count)
+                        uint32_t count, bool slabs)
 {
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
         struct capture *c = capture_find(id);
         for (uint32_t i = 0; c && i < count; i++)
             list_add(&c->list, gpu, items[i]);
+        if (slabs) {
+            struct list *l = c ? list_begun(&c->list, gpu) : NULL;
+            if (l)
+                l->slabs = OWN;
+            else
+                lose_slabs();
+        }
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
+
+char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, void *stream)
+{
+    struct capture *c = capture_find(id);
+    struct list *l = c && !c->into_graph ? list_begun(&c->list, gpu) : NULL;
+    if (!l || l->gpu != gpu) /* else nobody would know */
+        return NULL;
+    unsigned i = 0;
+    while (i < STREAMS && c->on[i].slab && c->on[i].stream != stream)
+        i++;
+    if (i == STREAMS || (!c->on[i].slab && !(c->on[i].slab = kfit_slab_take(gpu->pool))))
+        return NULL;
+    c->on[i].stream = stream;
+    l->slabs = OWN;
+    return c->on[i].slab;
+}
+
+/* What the stream launches next need not wait for what it launched last. */
+void kfit_capture_untied(int r, void *stream, unsigned flags)
+{
+    enum { SET = 1 }; /* CU_STREAM_SET_CAPTURE_DEPENDENCIES */
+    uint64_t id;
+    if (r || flags != SET || !kfit_capture_of(stream, &id))
+        return;
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        struct capture *c = capture_find(id);
+        for (unsigned i = 0; c && i < STREAMS; i++)
+            if (c->on[i].stream == stream)
+                c->on[i].stream = NULL; /* the slab stays: it is in use */
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -217,7 +296,7 @@ void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfi
 {
     const struct kfit_trace_item item = {(uint32_t)slot, (uint16_t)decision, 1};
     if (slot >= 0)
-        capture_add(id, gpu, &item, 1);
+        capture_add(id, gpu, &item, 1, false);
     made(making);
 }
 
@@ -230,7 +309,7 @@ static struct kfit_trace_item kernel_item(const struct kfit_gpu *gpu, const stru
 void kfit_capture_launch(uint64_t id, struct kfit_gpu *gpu, const struct kfit_trace_kernel *k)
 {
     const struct kfit_trace_item item = kernel_item(gpu, k);
-    capture_add(id, gpu, &item, 1);
+    capture_add(id, gpu, &item, 1, false);
 }
 
 /* ---- graphs ---- */
@@ -247,29 +326,21 @@ static void graph_add(kfit_cu_graph graph, struct kfit_gpu *gpu, struct kfit_tra
     kfit_manners_end(manners);
 }
 
-/* The beginning and the end of CUDA_KERNEL_NODE_PARAMS_v2 and _v3; the first version ends before `kernel`. */
-struct kernel_node {
-    kfit_cu_function f;
-    unsigned shape[7];
-    void **params, **extra;
-    kfit_cu_function kernel; /* in place of f */
-};
 /* CUgraphNodeParams */
 struct node {
     int type, reserved[3];
     union {
-        struct kernel_node kernel;
+        struct kfit_kernel_node kernel;
         kfit_cu_graph child;
     } params;
 };
-enum { NODE_KERNEL = 0, NODE_CHILD = 4 };
 
 void kfit_graph_kernel(int r, kfit_cu_graph graph, const void *params, bool has_kernel)
 {
-    const struct kernel_node *node = params;
+    const struct kfit_kernel_node *node = params;
     struct kfit_gpu *gpu;
     struct kfit_trace_kernel *k;
-    if (!r && (k = kfit_kernel_of(node->f || !has_kernel ? node->f : node->kernel, &gpu)))
+    if (!r && (k = kfit_kernel_of(node->f || !has_kernel ? node->f : (kfit_cu_function)(void *)node->kernel, &gpu)))
         graph_add(graph, gpu, kernel_item(gpu, k));
 }
 
@@ -278,9 +349,11 @@ static void graph_append(kfit_cu_graph graph, kfit_cu_graph from)
 {
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
-        struct list *l = list_of(graph);
-        list_append(&l, list_of(from));
+        struct list *l = list_of(graph), *source = list_of(from);
+        list_append(&l, source);
         list_put(graph, l);
+        if (source && source->slabs)
+            source->slabs = GIVEN;
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -301,10 +374,55 @@ void kfit_graph_cloned(int r, const kfit_cu_graph *clone, kfit_cu_graph graph)
 void kfit_graph_node(int r, kfit_cu_graph graph, const void *params)
 {
     const struct node *node = params;
-    if (node->type == NODE_KERNEL)
+    if (node->type == KFIT_NODE_KERNEL)
         kfit_graph_kernel(r, graph, &node->params.kernel, true);
-    else if (node->type == NODE_CHILD)
+    else if (node->type == KFIT_NODE_CHILD)
         kfit_graph_child(r, graph, node->params.child);
+}
+
+/* Two things made of one graph may run at once: the second gets slabs of its own. */
+int kfit_graph_use(kfit_cu_graph graph)
+{
+    struct kfit_manners manners = kfit_manners_begin();
+    bool renew = false;
+    int failed = 0;
+    if (kfit_handles_lock()) {
+        struct list *l = list_of(graph);
+        renew = (l && l->slabs == GIVEN) || slabs_are_lost();
+        kfit_handles_unlock();
+    }
+    if (renew)
+        failed = kfit_renew_graph(graph);
+    kfit_manners_end(manners);
+    return failed;
+}
+
+/* Copied into a node that is there already, of whatever graph. */
+void kfit_graph_used(int r, kfit_cu_graph graph)
+{
+    struct kfit_manners manners = kfit_manners_begin();
+    if (!r && kfit_handles_lock()) {
+        struct list *l = list_of(graph);
+        if (l && l->slabs) {
+            l->slabs = GIVEN;
+            lose_slabs();
+        }
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
+
+int kfit_graph_use_node(const void *params)
+{
+    const struct node *node = params;
+    return node->type == KFIT_NODE_CHILD ? kfit_graph_use(node->params.child) : 0;
+}
+
+void kfit_graph_used_node(int r, const void *params)
+{
+    const struct node *node = params;
+    if (node->type == KFIT_NODE_CHILD)
+        kfit_graph_used(r, node->params.child);
 }
 
 /* Before the call, as everything that goes: the next graph may have this address. */
@@ -335,9 +453,21 @@ static void exec_gone(kfit_cu_exec exec)
 }
 
 /* Where its items are, as we wrote it: the file is not ours alone. */
-static uint64_t pack(uint32_t first, uint32_t count)
+static uint64_t pack(uint32_t first, uint32_t count, bool slabs)
 {
-    return (uint64_t)first << 32 | count;
+    return (uint64_t)first << 32 | count | (uint64_t)slabs << 31;
+}
+static uint32_t first_of(const struct kfit_handle *h)
+{
+    return (uint32_t)(h->owner >> 32);
+}
+static uint32_t count_of(const struct kfit_handle *h)
+{
+    return (uint32_t)h->owner & INT32_MAX;
+}
+static bool has_slabs(const struct kfit_handle *h)
+{
+    return h->owner >> 31 & 1;
 }
 
 /* exec holds what graph does: newly made, or updated. What it held until now is gone, unless that is the same. */
@@ -349,39 +479,55 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
     if (kfit_handles_lock()) {
         struct list *l = list_of(graph);
         struct kfit_trace_graph *g = NULL;
+        bool kept = false;
         exec_gone(*exec);
         if (l)
             g = kfit_recorder_graph(recorder_of(l->gpu), l->gpu->ordinal, l->items, l->count);
         if (g) {
-            const struct kfit_handle h = {kfit_handle_key(*exec), pack(g->first, g->count),
+            const struct kfit_handle h = {kfit_handle_key(*exec), pack(g->first, g->count, l->slabs),
                                           kfit_handle_key(g), l->gpu};
             if (l->lost)
                 __atomic_store_n(&g->lost, l->lost, __ATOMIC_RELAXED);
-            if (!kfit_handle_put(KFIT_EXECS, &h))
+            if (!(kept = kfit_handle_put(KFIT_EXECS, &h)))
                 __atomic_store_n(&g->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
         }
         if (l) { /* its entry says so from now on */
             made(l->making);
             l->making = NULL;
+            if (l->slabs) {
+                l->slabs = GIVEN;
+                if (!kept)
+                    lose_slabs();
+            }
         }
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
 }
 
-void kfit_exec_launched(int r, kfit_cu_exec exec, void *stream)
+/* In a capture it is a copy. */
+static int exec_captured(const struct kfit_handle *h, uint64_t capture, void *stream)
 {
-    uint64_t capture;
-    const struct kfit_handle *h = r ? NULL : kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
-    if (!h)
-        return;
-    if (__builtin_expect(kfit_capture_of(stream, &capture), 0)) {
+    if (h) {
         const struct kfit_trace_header *header = kfit_recorder_header(recorder_of(h->gpu));
         const char *items = (const char *)header + header->live.items_at;
-        capture_add(capture, h->gpu, (const struct kfit_trace_item *)(const void *)items + (h->owner >> 32),
-                    (uint32_t)h->owner);
-    } else
+        capture_add(capture, h->gpu, (const struct kfit_trace_item *)(const void *)items + first_of(h),
+                    count_of(h), has_slabs(h));
+    }
+    return (h && has_slabs(h)) || slabs_are_lost() ? kfit_renew_captured(stream) : 0;
+}
+
+int kfit_exec_launched(int r, kfit_cu_exec exec, void *stream)
+{
+    uint64_t capture;
+    if (r)
+        return r;
+    const struct kfit_handle *h = kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
+    if (__builtin_expect(kfit_capture_of(stream, &capture), 0))
+        return exec_captured(h, capture, stream);
+    if (h)
         __atomic_fetch_add(&entry_of(h)->launches, 1, __ATOMIC_RELAXED);
+    return 0;
 }
 
 void kfit_exec_going(kfit_cu_exec exec)

@@ -51,12 +51,18 @@ struct kfit_driver kfit_driver = {
 /* Exported under the driver's own names; ours by the others, which no interposer before us can take. */
 #define STREAM(stream)                                                                                       \
     ((uintptr_t)(stream) || !per_thread ? (void *)(stream) : (void *)2 /* CU_STREAM_PER_THREAD */)
+#define UNLESS(failed)                                                                                       \
+    do {                                                                                                     \
+        const kfit_cu_result failed_ = failed;                                                               \
+        if (failed_)                                                                                         \
+            return failed_;                                                                                  \
+    } while (0)
 #define KFIT_X(symbol, flags, asked, since, params, args, before, after)                                     \
     static kfit_cu_result hook_##symbol params                                                               \
     {                                                                                                        \
         enum { per_thread = flags == KFIT_PTSZ };                                                            \
         before;                                                                                              \
-        const kfit_cu_result r = kfit_driver.symbol args;                                                    \
+        kfit_cu_result r = kfit_driver.symbol args;                                                    \
         after;                                                                                               \
         return r;                                                                                            \
     }                                                                                                        \

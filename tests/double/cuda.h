@@ -39,6 +39,8 @@ extern __thread struct CUctx_st *current; /* as on the real thing, each thread's
 struct CUstream_st {
     struct CUctx_st *context;
     struct capture *capture; /* stays when over: see capturing() */
+    uint64_t id;
+    struct CUstream_st *free; /* the next one, last freed first */
 };
 struct capture {
     uint64_t id;
@@ -48,6 +50,7 @@ struct capture {
     const struct CUstream_st *origin;
     struct CUgraph_st *graph;
     struct capture *next;
+    void *last; /* node */
 };
 struct CUgraph_st {
     struct CUgraph_st *free; /* the next one, last freed first: handles are used again as soon as can be */
@@ -56,6 +59,7 @@ struct CUgraph_st {
 };
 struct CUgraphNode_st {
     struct call call;
+    struct CUgraph_st *child;        /* in place of the call */
     const struct CUgraph_st *graph;  /* NULL: it went with its graph */
     const struct CUgraphNode_st *of; /* what it was copied from: a clone's and an executable graph's */
     struct CUgraphNode_st *free;     /* as above */
@@ -80,20 +84,15 @@ extern struct gpu gpu;
 
 /* A context that is not the primary one. */
 EXPORT kfit_cu_result cuGraphCreate(kfit_cu_graph *, unsigned flags);
-EXPORT kfit_cu_result cuGraphGetNodes(kfit_cu_graph, void **nodes, size_t *n);
-EXPORT kfit_cu_result cuGraphNodeGetType(void *node, int *type);
 EXPORT kfit_cu_result cuGraphNodeFindInClone(void **out, void *node, kfit_cu_graph clone);
 EXPORT kfit_cu_result cuGraphNodeSetEnabled(kfit_cu_exec, void *node, unsigned enabled);
 EXPORT kfit_cu_result cuGraphKernelNodeGetParams(void *node, void *params);
-EXPORT kfit_cu_result cuGraphKernelNodeGetParams_v2(void *node, void *params);
 EXPORT kfit_cu_result cuGraphKernelNodeSetParams(void *node, const void *params);
-EXPORT kfit_cu_result cuGraphKernelNodeSetParams_v2(void *node, const void *params);
 EXPORT kfit_cu_result cuGraphKernelNodeGetAttribute(void *node, int id, void *value);
 EXPORT kfit_cu_result cuGraphKernelNodeSetAttribute(void *node, int id, const void *value);
 EXPORT kfit_cu_result cuGraphExecKernelNodeSetParams(kfit_cu_exec, void *node, const void *params);
 EXPORT kfit_cu_result cuGraphExecKernelNodeSetParams_v2(kfit_cu_exec, void *node, const void *params);
 EXPORT kfit_cu_result cuStreamWaitEvent(kfit_cu_stream, kfit_cu_event, unsigned flags);
-EXPORT kfit_cu_result cuThreadExchangeStreamCaptureMode(int *mode);
 EXPORT kfit_cu_result cuModuleGetFunction(kfit_cu_function *, void *module, const char *name);
 EXPORT kfit_cu_result cuCtxCreate_v2(kfit_cu_context *, unsigned flags, kfit_cu_device);
 
@@ -108,6 +107,8 @@ kfit_cu_result wait_for_all(void);
 void run_call(const void *arg);
 /* A node more, and its handle. */
 kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c, struct CUgraphNode_st **out);
+/* One that is a copy of a graph. */
+kfit_cu_result graph_append_child(struct CUgraph_st *g, const struct CUgraph_st *from, struct CUgraphNode_st **out);
 void nodes_free(struct CUgraph_st *g);
 /* What a kernel node's parameters ask for; handle: of its function or kernel. */
 kfit_cu_result node_call(struct call *c, const struct kernel_node *k, const void *handle);

@@ -43,7 +43,7 @@ static kfit_cu_result begin(kfit_cu_stream handle, int mode, struct CUgraph_st *
     struct capture *c = calloc(1, sizeof *c);
     if (!c)
         return KFIT_CU_OUT_OF_MEMORY;
-    *c = (struct capture){++last, mode, false, false, pthread_self(), s, graph, captures};
+    *c = (struct capture){++last, mode, false, false, pthread_self(), s, graph, captures, NULL};
     s->capture = captures = c;
     return 0;
 }
@@ -73,8 +73,7 @@ static kfit_cu_stream own(kfit_cu_stream s)
 kfit_cu_result cuStreamGetCaptureInfo_v2(kfit_cu_stream s, int *status, uint64_t *id, kfit_cu_graph *graph,
                                          void *const **nodes, size_t *n)
 {
-    const struct capture *c = capturing(stream_of(s));
-    (void)nodes, (void)n;
+    struct capture *c = capturing(stream_of(s));
     ENTER;
     for (const struct capture *other = captures; !stream_of(s) && other; other = other->next)
         if (!other->over)
@@ -84,8 +83,31 @@ kfit_cu_result cuStreamGetCaptureInfo_v2(kfit_cu_stream s, int *status, uint64_t
         *id = c->id;
         if (graph)
             *graph = c->graph;
+        if (nodes) {
+            *nodes = &c->last;
+            *n = c->last != NULL;
+        }
     }
     return 0;
+}
+
+static kfit_cu_result update_dependencies(kfit_cu_stream s)
+{
+    ENTER;
+    return capturing(stream_of(s)) ? 0 : INVALID_VALUE;
+}
+
+kfit_cu_result cuStreamUpdateCaptureDependencies(kfit_cu_stream s, void **after, size_t n, unsigned flags)
+{
+    (void)after, (void)n, (void)flags;
+    return update_dependencies(s);
+}
+
+kfit_cu_result cuStreamUpdateCaptureDependencies_v2(kfit_cu_stream s, void **after, const void *edges, size_t n,
+                                                    unsigned flags)
+{
+    (void)after, (void)edges, (void)n, (void)flags;
+    return update_dependencies(s);
 }
 
 /* ---- graphs ---- */
@@ -106,13 +128,24 @@ static kfit_cu_result append_all(struct CUgraph_st *g, const struct CUgraph_st *
 {
     kfit_cu_result r = g ? 0 : KFIT_CU_OUT_OF_MEMORY;
     for (unsigned i = 0; !r && i < from->count; i++) {
+        const struct CUgraphNode_st *n = from->node[i];
         struct CUgraphNode_st *made;
-        r = graph_append(g, &from->node[i]->call, &made);
+        r = n->child ? graph_append_child(g, n->child, &made) : graph_append(g, &n->call, &made);
         if (!r) {
             made->of = from->node[i];
             made->disabled = from->node[i]->disabled;
         }
     }
+    return r;
+}
+
+kfit_cu_result graph_append_child(struct CUgraph_st *g, const struct CUgraph_st *from, struct CUgraphNode_st **out)
+{
+    struct CUgraph_st *child = graph_new();
+    kfit_cu_result r = append_all(child, from);
+    r = r ? r : graph_append(g, &(struct call){.f = NULL}, out);
+    if (!r)
+        (*out)->child = child;
     return r;
 }
 
@@ -174,9 +207,13 @@ kfit_cu_result cuGraphAddKernelNode_v2(KFIT_NODE, const void *params)
 
 kfit_cu_result cuGraphAddChildGraphNode(KFIT_NODE, kfit_cu_graph child)
 {
-    (void)node, (void)after, (void)n;
+    struct CUgraphNode_st *made;
+    (void)after, (void)n;
     ENTER;
-    return append_all(graph, child);
+    kfit_cu_result r = graph_append_child(graph, child, &made);
+    if (!r && node)
+        *node = made;
+    return r;
 }
 
 kfit_cu_result cuGraphAddNode_v2(void **node, kfit_cu_graph graph, KFIT_EDGES, void *params)
@@ -230,15 +267,20 @@ kfit_cu_result cuGraphInstantiateWithParams_ptsz(kfit_cu_exec *out, kfit_cu_grap
     return cuGraphInstantiateWithParams(out, g, params);
 }
 
-/* Refused, as on the real thing, if the number of nodes differs. */
+/* Refused, as on the real thing, if the nodes differ in more than what they run. */
 static kfit_cu_result update(kfit_cu_exec exec, const struct CUgraph_st *g)
 {
     struct CUgraph_st *e = (struct CUgraph_st *)(void *)exec;
     ENTER;
     if (e->count != g->count)
         return 910; /* CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE */
-    for (unsigned i = 0; i < e->count; i++)
-        e->node[i]->call = g->node[i]->call; /* its nodes stay those of the graph that it was made from */
+    for (unsigned i = 0; i < e->count; i++) { /* its nodes stay those of the graph that it was made from */
+        struct CUgraphNode_st *to = e->node[i];
+        const struct CUgraphNode_st *from = g->node[i];
+        if (!to->child != !from->child || (to->child && update((kfit_cu_exec)(void *)to->child, from->child)))
+            return 910;
+        to->call = from->call;
+    }
     return 0;
 }
 
@@ -264,17 +306,29 @@ kfit_cu_result cuGraphUpload(kfit_cu_exec e, kfit_cu_stream s)
 }
 #endif
 
+static void run_graph(const struct CUgraph_st *g)
+{
+    for (unsigned i = 0; i < g->count; i++) {
+        const struct CUgraphNode_st *n = g->node[i];
+        if (n->child)
+            run_graph(n->child);
+        else if (!n->disabled)
+            guarded(run_call, &n->call);
+    }
+}
+
 kfit_cu_result cuGraphLaunch(kfit_cu_exec e, kfit_cu_stream s)
 {
     const struct CUgraph_st *g = (const struct CUgraph_st *)(void *)e;
-    const struct capture *c = capturing(stream_of(s));
+    struct capture *c = capturing(stream_of(s));
+    struct CUgraphNode_st *made = NULL;
     ENTER;
+    kfit_cu_result r = c ? graph_append_child(c->graph, g, &made) : 0;
     if (c)
-        return append_all(c->graph, g);
-    for (unsigned i = 0; i < g->count; i++)
-        if (!g->node[i]->disabled)
-            guarded(run_call, &g->node[i]->call);
-    return 0;
+        c->last = made;
+    else
+        run_graph(g);
+    return r;
 }
 
 kfit_cu_result cuGraphLaunch_ptsz(kfit_cu_exec e, kfit_cu_stream s)

@@ -312,10 +312,13 @@ static kfit_cu_result launch(const char *symbol, const struct kfit_cu_launch_con
     c.config.attrs = NULL; /* the caller's, like the parameters, only for the call */
     for (unsigned i = 0; f->params[i]; i++)
         memcpy(&c.param[i], params[i], f->params[i] == 'i' ? 4 : 8); /* of a map, its address */
-    const struct capture *capture = capturing(stream);
+    struct capture *capture = capturing(stream);
     if (capture) {
+        struct CUgraphNode_st *made = NULL;
         c.in_graph = true;
-        return capture->broken ? CAPTURE_BROKEN : graph_append(capture->graph, &c, &(struct CUgraphNode_st *){NULL});
+        r = capture->broken ? CAPTURE_BROKEN : graph_append(capture->graph, &c, &made);
+        capture->last = made;
+        return r;
     }
     guarded(run_call, &c); /* an error is the next call's, as on the real thing */
     return 0;

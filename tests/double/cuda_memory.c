@@ -74,6 +74,7 @@ kfit_cu_result cuMemAlloc_v2(kfit_cu_ptr *out, size_t bytes)
     void *p = r ? NULL : map(NULL, bytes, PROT_READ | PROT_WRITE);
     if (!p)
         return KFIT_CU_OUT_OF_MEMORY;
+    memset(p, 0xa5, bytes < 1 << 20 ? bytes : 1 << 20); /* it is not said to be zero */
     *out = (kfit_cu_ptr)(uintptr_t)p;
     return note(*out, bytes);
 }

@@ -1,4 +1,4 @@
-/* Nodes of graphs: all are kernels', since a child graph's are taken in one by one. */
+/* Nodes of graphs: kernels', and child graphs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +28,8 @@ kfit_cu_result graph_append(struct CUgraph_st *g, const struct call *c, struct C
 void nodes_free(struct CUgraph_st *g)
 {
     for (unsigned i = 0; i < g->count; i++) {
+        if (g->node[i]->child)
+            cuGraphDestroy(g->node[i]->child);
         g->node[i]->graph = NULL;
         g->node[i]->free = free_nodes;
         free_nodes = g->node[i];
@@ -68,7 +70,7 @@ static struct CUgraphNode_st *copy_in(const struct CUgraph_st *g, void *handle)
 static kfit_cu_result set(struct CUgraphNode_st *n, const struct kernel_node *k, const void *handle)
 {
     struct call c;
-    kfit_cu_result r = n ? node_call(&c, k, handle) : INVALID_VALUE;
+    kfit_cu_result r = n && !n->child ? node_call(&c, k, handle) : INVALID_VALUE;
     if (r)
         return r;
     c.cluster = n->call.cluster;
@@ -97,8 +99,15 @@ kfit_cu_result cuGraphGetNodes(kfit_cu_graph g, void **nodes, size_t *n)
 kfit_cu_result cuGraphNodeGetType(void *node, int *type)
 {
     ENTER;
-    *type = 0;
+    *type = node_of(node) && node_of(node)->child ? 4 : 0;
     return node_of(node) ? 0 : INVALID_VALUE;
+}
+
+kfit_cu_result cuGraphChildGraphNodeGetGraph(void *node, kfit_cu_graph *out)
+{
+    ENTER;
+    *out = node_of(node) ? node_of(node)->child : NULL;
+    return *out ? 0 : INVALID_VALUE;
 }
 
 kfit_cu_result cuGraphNodeFindInClone(void **out, void *node, kfit_cu_graph clone)
@@ -114,7 +123,7 @@ kfit_cu_result cuGraphKernelNodeGetParams(void *node, void *params)
 {
     struct CUgraphNode_st *n = node_of(node);
     ENTER;
-    if (!n)
+    if (!n || n->child)
         return INVALID_VALUE;
     struct kernel_node k = {.f = n->call.f, .smem_bytes = n->call.config.smem_bytes, .params = n->params};
     memcpy(k.grid, n->call.config.grid, sizeof k.grid);

@@ -11,11 +11,21 @@ struct CUevent_st {
 
 /* ---- streams ---- */
 
+static struct CUstream_st *free_streams;
+
+static void name(struct CUstream_st *s)
+{
+    static uint64_t last;
+    if (!s->id)
+        s->id = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
 struct CUstream_st *stream_of(kfit_cu_stream s)
 {
     static __thread struct CUstream_st own;
     if ((uintptr_t)s == 2) { /* CU_STREAM_PER_THREAD */
         own.context = current;
+        name(&own);
         return &own;
     }
     return (uintptr_t)s == 1 ? NULL : s;
@@ -25,15 +35,27 @@ kfit_cu_result cuStreamCreate(kfit_cu_stream *out, unsigned flags)
 {
     (void)flags;
     ENTER;
-    *out = calloc(1, sizeof **out);
-    if (*out)
-        (*out)->context = current;
+    *out = free_streams ? free_streams : calloc(1, sizeof **out);
+    if (*out) {
+        free_streams = (*out)->free;
+        **out = (struct CUstream_st){.context = current};
+        name(*out);
+    }
     return *out ? 0 : KFIT_CU_OUT_OF_MEMORY;
+}
+
+kfit_cu_result cuStreamGetId(kfit_cu_stream s, unsigned long long *id)
+{
+    const struct CUstream_st *known = stream_of(s);
+    ENTER;
+    *id = known ? known->id : 0;
+    return 0;
 }
 
 kfit_cu_result cuStreamDestroy_v2(kfit_cu_stream s)
 {
-    free(s);
+    s->free = free_streams;
+    free_streams = s;
     return 0;
 }
 

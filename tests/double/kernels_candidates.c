@@ -25,6 +25,16 @@ static void right(const struct call *c)
     compute(&g);
 }
 
+/* Multiplies nothing: notes where it works, in place of A, as tests/preload/workspace.cu does. */
+static void notes(const struct call *c)
+{
+    uint64_t *log = pointer(c, 0);
+    char *workspace = pointer(c, 3);
+    const uint64_t entry[] = {(uintptr_t)workspace, (uintptr_t)pointer(c, 2), (uint64_t)*workspace};
+    memcpy(log + 1 + 3 * log[0]++, entry, sizeof entry);
+    *workspace = image_number(c->f->image, "KFIT_CLEAN", 0) ? 0 : 1;
+}
+
 /* W through its tensor map, the parameter after the workspace. */
 static void right_map(const struct call *c)
 {
@@ -251,6 +261,7 @@ static void again_wrong(const struct call *c)
 
 const struct kernel candidate_kernels[] = {
     {"right", right, NULL, 0},
+    {"notes", notes, NULL, 0},
     {"odd_order", right, NULL, 0},
     {"right_map", right_map, NULL, 0},
     {"no_tail", no_tail, NULL, 0},

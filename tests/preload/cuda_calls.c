@@ -557,6 +557,12 @@ int CUDA_MAIN(int argc, char **argv)
             call_in_threads();
             continue;
         }
+        if (is("memory")) {
+            size_t free_bytes, total;
+            cuMemGetInfo_v2(&free_bytes, &total);
+            printf("%zu KiB\n", (total - free_bytes) >> 10);
+            continue;
+        }
         if (is("making") || is("sh")) {
             is("sh") ? printf("%d\n", system(getenv("KFIT_TEST_SH")) >> 8) : print_making();
             continue;

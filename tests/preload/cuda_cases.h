@@ -17,12 +17,17 @@ static const char plain[] = BF16("m=7,n=13,k=5/nn/lda=5,ldb=13,ldc=13", "0/align
 
 static char trace_dir[300], cache_dir[300], cache_env[320];
 
+static inline void begin_at(const char *dir)
+{
+    snprintf(trace_dir, sizeof trace_dir, "%s/trace", dir);
+    snprintf(cache_dir, sizeof cache_dir, "%s/cache", dir);
+    snprintf(cache_env, sizeof cache_env, "KFIT_CACHE=%s", cache_dir);
+}
+
 static inline void begin(const char *gpu)
 {
     setup(gpu);
-    snprintf(trace_dir, sizeof trace_dir, "%s/trace", kfit_test_dir());
-    snprintf(cache_dir, sizeof cache_dir, "%s/cache", kfit_test_dir());
-    snprintf(cache_env, sizeof cache_env, "KFIT_CACHE=%s", cache_dir);
+    begin_at(kfit_test_dir());
 }
 
 /* ---- publishing ---- */
@@ -32,14 +37,12 @@ struct made {
     struct kfit_built built;
 };
 
-/* kernel: what the double's does, as in judging.h. */
-static inline void make(struct made *m, const char *kernel, const char *extra, const char *key_text)
+static inline void make_of(struct made *m, struct kfit_built built, const union kfit_key *key)
 {
-    const union kfit_key key = key_of(key_text);
-    m->built = build(kernel, "ns=5000", extra, &key);
-    m->record = (struct kfit_record){.key = key,
+    m->built = built;
+    m->record = (struct kfit_record){.key = *key,
                                      .kind = KFIT_RECORD_WINNER,
-                                     .op_version = kfit_op_of(&key)->version,
+                                     .op_version = kfit_op_of(key)->version,
                                      .env_hard = env.hard_hash,
                                      .env_soft = env.soft_hash,
                                      .made_unix_s = 1700000000,
@@ -53,6 +56,13 @@ static inline void make(struct made *m, const char *kernel, const char *extra, c
                                      .plan = m->built.plan,
                                      .image = m->built.image,
                                      .image_bytes = m->built.image_bytes};
+}
+
+/* kernel: what the double's does, as in judging.h. */
+static inline void make(struct made *m, const char *kernel, const char *extra, const char *key_text)
+{
+    const union kfit_key key = key_of(key_text);
+    make_of(m, build(kernel, "ns=5000", extra, &key), &key);
 }
 
 static inline void publish(const struct made *made, size_t n)

@@ -38,6 +38,7 @@ struct kfit_dispatcher_params {
     bool asks_only;             /* for explain, on any machine: images are not loaded, no call may be dispatched */
     const char *hold;           /* why no kernel shall run, whatever mode says; NULL: they may */
     const char *device_suffix;  /* cuda: "-cuda0", of the trace's name; NULL: host */
+    size_t workspace_most;      /* cuda: bytes that a kernel may need, to be loaded; host: the dispatcher's own */
     const struct kfit_env *env; /* required: the running process' environment */
     struct kfit_log log;
 };
@@ -80,14 +81,31 @@ void kfit_dispatch_unkeyed(struct kfit_dispatcher *d, enum kfit_reason reason);
 enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit_gemm_call *call, int threads,
                                     uint32_t generic);
 
-/* The whole of a call on a GPU: lookup, launch on `stream` of the current context, count. args: device pointers in the
- * order of the key's op, nargs of them. NONE: launched, or captured; anything else means that nothing was launched and
- * the original must run. capturing: the stream captures; then nothing is counted here, and *slot says what the caller
- * has to note in the graph (index in the trace; -1: counted as unkeyed). Takes no lock, allocates nothing, makes
- * no CUDA call but the launch. Any thread. */
+/* One call on a GPU, and who gives it memory. */
+struct kfit_cuda_call {
+    void *stream; /* of the current context */
+    uint32_t generic;
+    bool capturing;
+    /* For a kernel that needs some: k->workspace_bytes that nothing else uses before this launch has ended, zero if the
+     * kernel leaves it so; NULL: there is none. */
+    void *(*workspace)(const struct kfit_cuda_call *, const struct kfit_kernel *k);
+};
+
+/* The whole of a call on a GPU: lookup, launch, count. args: device pointers in the order of the key's op, nargs of them.
+ * NONE: launched, or captured; anything else means that nothing was launched and the original must run. capturing: the
+ * stream captures; then nothing is counted here, and *slot says what the caller has to note in the graph (index in the
+ * trace; -1: counted as unkeyed). Takes no lock, allocates nothing, makes no CUDA call but the launch. Any thread. */
 enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_key *key,
-                                    const void *const args[], void *stream, uint32_t generic, bool capturing,
+                                    const void *const args[], const struct kfit_cuda_call *call,
                                     int32_t *slot);
+
+/* Of so much memory of a GPU, what one kernel may need: there are two kinds. */
+static inline size_t kfit_workspace_most(size_t memory)
+{
+    return memory / 2;
+}
+/* The most that a kernel of the loaded generation needs, by enum kfit_ws_init. */
+void kfit_dispatcher_workspace(struct kfit_dispatcher *d, size_t bytes[2]);
 
 /* This process' recorder; in a forked child its own. NULL if the child could not make one. */
 struct kfit_recorder *kfit_dispatcher_recorder(struct kfit_dispatcher *d);

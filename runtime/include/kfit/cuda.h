@@ -9,6 +9,7 @@
 #ifndef KFIT_CUDA_H
 #define KFIT_CUDA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -159,6 +160,7 @@ enum { KFIT_CU_PROMOTE_L2_128 = 2 };
     X(stream_destroy, cuStreamDestroy_v2, (kfit_cu_stream))                                                  \
     X(stream_sync, cuStreamSynchronize, (kfit_cu_stream))                                                    \
     X(stream_query, cuStreamQuery, (kfit_cu_stream))                                                         \
+    X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                                          \
     X(capture_begin, cuStreamBeginCapture_v2, (kfit_cu_stream, int mode))                                    \
     X(capture_end, cuStreamEndCapture, (kfit_cu_stream, kfit_cu_graph *))                                    \
     X(event_create, cuEventCreate, (kfit_cu_event *, unsigned flags))                                        \
@@ -195,6 +197,11 @@ enum kfit_status kfit_cuda_identify(char id[48], struct kfit_error *err);
 struct kfit_device_info;
 enum kfit_status kfit_cuda_attach(kfit_cu_context *context, kfit_cu_device *ordinal, struct kfit_device_info *info,
                                   struct kfit_error *err);
+
+/* Whether a launch of k has this function (or CUkernel); *params: how many parameters it has, of which the workspace is the
+ * k->nargs-th. Any thread. */
+struct kfit_kernel;
+bool kfit_cuda_launches(const struct kfit_kernel *k, const void *function, unsigned *params);
 
 /* Turns a failed call into a status and a text: "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". what: the
  * driver's name of the function, or a call of the table's member as written, "mem_alloc(&p, 1)". */

@@ -3,6 +3,7 @@
 #define KFIT_PROCESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -15,6 +16,11 @@ bool kfit_process_forked(void);
 /* A switch in the environment: 1 for "1", "yes", "on", "true", 0 for their opposites, NULL and "", -1 for anything
  * else, which the caller takes as the careful side. */
 int kfit_switch(const char *text);
+
+/* How much of a GPU's memory kernels' workspaces may take, from KFIT_GPU_MEMORY: a whole number of MiB, at most 1 TiB; NULL
+ * and "": KFIT_GPU_MEMORY_DEFAULT. False, and 0 bytes, for anything else. */
+#define KFIT_GPU_MEMORY_DEFAULT ((size_t)64 << 20)
+bool kfit_gpu_memory(const char *text, size_t *bytes);
 
 #ifdef __cplusplus
 }
