@@ -71,6 +71,18 @@ class Case(unittest.TestCase):
             self.skipTest("no private mounts here: " + err)
         return p.returncode, out, err
 
+    def straced(self, option, *args):
+        """kfit under strace with this -e: its status, what it said, and strace's lines."""
+        log = self.dir / "strace"
+        try:
+            p = self.start("strace", "-qq", "-o", log, "-e", option, KFIT, *args)
+        except FileNotFoundError:
+            self.skipTest("no strace here")
+        out, err = p.communicate(timeout=self.timeout)
+        if "ptrace" in err:
+            self.skipTest("nothing can be traced here: " + err)
+        return p.returncode, out, err, log.read_text().splitlines()
+
     def terminal(self):
         """As pty.fork; skips where there are no pseudo-terminals."""
         try:
