@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 CASES = os.path.abspath(sys.argv.pop(5))
 DEMO = pathlib.Path(__file__).resolve().parent.parent.parent / "integrations/demo"
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent)]
+import bench_start  # noqa: E402
 from cli_helpers import KFIT, SANITIZER, Case, main  # noqa: E402
 
 PYTHON = os.environ.get("KFIT_TEST_PYTHON", "python3")
@@ -42,16 +42,25 @@ def generic():
 
 
 class Programs(Case):
-    timeout = 500
+    timeout = 300
+
+    def finish(self, p):
+        """Its output; what takes too long is ended, so that the next case has the GPU to itself."""
+        try:
+            return p.communicate(timeout=self.timeout)
+        except subprocess.TimeoutExpired:
+            p.terminate()  # kfit run passes it on
+            out, err = p.communicate(timeout=30)
+            self.fail(f"longer than {self.timeout} s\n{out[-3000:]}\n{err[-3000:]}")
 
     def run_case(self, name, *kfit_run, **env):
         """What a case printed, and its trace of the GPU (None where there is none)."""
         traces = self.dir / f"traces-{len(list(self.dir.glob('traces-*')))}"
         self.env.update(env)
         p = self.start(KFIT, "run", "--quiet", "--trace", traces, *kfit_run, "--", PYTHON, CASES, name)
-        out, err = p.communicate(timeout=self.timeout)
         for n in env:
             del self.env[n]
+        out, err = self.finish(p)
         self.assertEqual(p.returncode, 0, f"{name}\n{out}\n{err}")
         found = glob.glob(f"{traces}/*-cuda0.kft")
         self.assertLessEqual(len(found), 1, found)
@@ -153,17 +162,10 @@ class Torch(Programs):
 
     def test_a_process_starts_as_fast(self):
         """With one recorded call, the fastest of several starts against the fastest without kfit, in turn."""
-        best = {}
-        for i in range(14):
-            traces = self.dir / f"start-{i}"
-            words = [KFIT, "run", "--quiet", "--trace", str(traces), "--"] if i % 2 else []
-            start = time.monotonic()
-            subprocess.run([*words, PYTHON, CASES, "first"], check=True, env=self.env, stdout=subprocess.DEVNULL)
-            seconds = time.monotonic() - start
-            if i > 1:  # the file cache is cold in the first pair
-                best[i % 2] = min(best.get(i % 2, seconds), seconds)
-        print(f"  one call: {best[0]:.3f} s without, {best[1]:.3f} s with kfit run", flush=True)
-        self.assertLess(best[1] - best[0], 0.05)
+        found = bench_start.measure(bench_start.commands(KFIT, PYTHON, self.dir), rounds=5, env=self.env)
+        for way, f in found.items():
+            print(f"  {way}: {f['best_s']:.3f} s, {f['added_ms']:+.0f} ms", flush=True)
+        self.assertLess(found["record"]["added_ms"], bench_start.GOAL_MS)
 
 
 class Dispatched(Programs):
@@ -236,29 +238,30 @@ class Dispatched(Programs):
         self.dispatched("shapes", hits=False, CUBLAS_WORKSPACE_CONFIG=":4096:8")
 
     def test_off_names_the_graphs_that_go_on(self):
+        here = self.dir / "runtime/kfit"  # no other process of this machine is meant
         p = self.start(KFIT, "run", "--quiet", "--cache", self.cache, "--trace", self.dir / "traces-held", "--", PYTHON, CASES, "held",
                        stdin=subprocess.PIPE)
-        self.addCleanup(self.c, "on")
-        self.addCleanup(lambda: p.returncode is None and p.communicate())
+        self.addCleanup(self.c, "on", here, rc=None)
+        self.addCleanup(lambda: p.returncode is None and (p.terminate(), p.communicate()))
         self.assertEqual(p.stdout.readline(), "ready\n")
-        (live,) = [t for t in json.loads(self.kfit("trace", "ls", "--json")[0]) if t["device"] == "cuda0" and t["alive"]]
+        (live,) = [t for t in json.loads(self.kfit("trace", "ls", "--json", here)[0]) if t["device"] == "cuda0" and t["alive"]]
         self.assertGreaterEqual(live["hits"], 100 * Dispatched.winners)
         self.assertEqual(live["graphs"]["holding_kernels"], 1)
         self.assertTrue(0 < live["share_known_ops"] < 1, live)  # relu is not known
-        out, err = self.c("off", "--json", rc=1)
+        out, err = self.c("off", "--json", here, rc=1)
         (row,) = [r for r in json.loads(out) if r["device"] == "cuda0"]
         self.assertEqual((row["reached"], len(row["graphs"])), (True, 1))
         self.assertRegex(err, rf"process {row['pid']} .*: on cuda0, graph {row['graphs'][0]} still replays kernels of kfit's")
         p.stdin.write("\n")
         p.stdin.flush()
         self.assertEqual(p.stdout.readline(), "ready\n")  # captured again
-        self.c("off")
-        _, err = self.c("on")
+        self.c("off", here)
+        _, err = self.c("on", here)
         self.assertRegex(err, "on cuda0, graph [0-9]+ still replays what was captured while kfit was off")
         p.stdin.write("\n")
         p.stdin.flush()
         self.assertEqual(p.stdout.readline(), "gone\n")
-        self.assertNotIn("graph", self.c("on")[1])
+        self.assertNotIn("graph", self.c("on", here)[1])
         p.communicate("\n", timeout=60)
         self.assertEqual(p.returncode, 0)
         (path,) = glob.glob(f"{self.dir}/traces-held/*-cuda0.kft")
@@ -268,7 +271,8 @@ class Dispatched(Programs):
         self.assertEqual([d.count("kfit") for d in decided], [Dispatched.winners, 0])
         self.assertEqual(decided[1], ["off"] * 3)
         (group,) = json.loads(self.kfit("trace", "kernels", "--json", path)[0])
-        self.assertTrue(any(k["launches"] >= 600 and not k["in_known_ops"] for k in group["kernels"]), group["kernels"][:5])
+        others = sum(k["launches"] - k["in_known_ops"] for k in group["kernels"])  # relu, and few more before
+        self.assertTrue(600 <= others < 700, group["kernels"])
 
     def test_off_in_the_environment(self):
         _, trace = self.run_case("shapes", "--mode", "record")
@@ -279,14 +283,19 @@ class Dispatched(Programs):
         tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
         if not os.path.exists(tool):
             self.skipTest("no compute-sanitizer")
-        for check in ("memcheck", "racecheck"):
-            p = self.start(KFIT, "run", "--quiet", "--cache", self.cache, "--trace", self.dir / f"traces-{check}", "--", tool, "--tool", check,
+        tuned = [k for k, r in self.records().items() if r["kind"] == "winner" and "/m=1,n=1024,k=3072/" in k]  # what `first` calls
+        self.assertEqual(len(tuned), 1, "that shape has no winner: nothing of ours would run")
+        for check, more in (("memcheck", ["--report-api-errors", "no"]), ("racecheck", [])):  # PyTorch asks for what may fail
+            p = self.start(KFIT, "run", "--quiet", "--cache", self.cache, "--trace", self.dir / f"traces-{check}", "--", tool, "--tool", check, *more,
                            "--target-processes", "all", "--kernel-name", "kernel_substring=kfit_", "--error-exitcode", 9, PYTHON, CASES, "first")
-            out, err = p.communicate(timeout=self.timeout)
+            out, err = self.finish(p)
+            if "Device not supported" in out + err:
+                self.skipTest(f"{check}: this machine does not let compute-sanitizer have the device")
             self.assertEqual(p.returncode, 0, f"{check}\n{out[-3000:]}\n{err[-3000:]}")
-            (path,) = glob.glob(f"{self.dir}/traces-{check}/*-cuda0.kft")
-            hits = self.read(path)["ls"]["hits"]
-            print(f"  {check}: {hits} calls by kfit", flush=True)
+            self.assertIn("ERROR SUMMARY: 0 errors" if check == "memcheck" else "RACECHECK SUMMARY: 0 hazards", out + err)
+            found = glob.glob(f"{self.dir}/traces-{check}/*-cuda0.kft")
+            self.assertEqual(len(found), 1, f"{check}: no trace: was the shim in that process?\n{out[-3000:]}\n{err[-3000:]}")
+            self.assertGreater(self.read(found[0])["ls"]["hits"], 0, check)
 
 
 if __name__ == "__main__":
