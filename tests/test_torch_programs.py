@@ -1,16 +1,20 @@
 """The programs that need PyTorch or a GPU, as far as they go without: messages, intervals, and a story in which nothing works.
 
-Arguments: the source folder."""
+And collect.py, on a GPU that is none, with a kfit and a python that only pretend. Arguments: the source folder, the folder of the
+test double."""
 import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import tarfile
 import tempfile
+import time
 import unittest
 
-ROOT = pathlib.Path(sys.argv.pop(1))
+ROOT, DOUBLE = pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 PROGRAMS = ["integrations/demo/torch_decode.py", "integrations/demo/torch_ranks.py", "tests/gpu/soak_torch.py"]
 
 
@@ -21,7 +25,31 @@ def load(path):
     return module
 
 
-class Programs(unittest.TestCase):
+KEY = "gemm/bf16,bf16,bf16/acc=f32/m=4,n=2048,k=1024/nt/lda=1024,ldb=1024,ldc=2048/alpha=1,beta=0/align=16"
+KFIT = f"""
+echo "[1/2] a message" >&2
+value() {{ want=$1; shift; while [ "$1" != "$want" ]; do shift; done; echo "$2"; }}
+case "$1 $2" in
+"doctor "*) echo '[]' ;;
+"run "*) t=$(value --trace "$@"); mkdir -p $t; : > $t/1-cuda0.kft; while [ "$1" != -- ]; do shift; done; shift; exec "$@" ;;
+"trace ls") case "$*" in *off-*) h=0 ;; *) h=900 ;; esac; echo '[{{"path":"1-cuda0.kft","calls":1000,"hits":'$h',"graphs":{{"replays":7}}}}]' ;;
+"trace export") echo '{{"keys":[{{"key":"{KEY}","calls":1000}}]}}' ;;
+"cache ls") echo '[{{"key":"{KEY}","kind":"winner","ratio":1.5,"ns_candidate":2000,"ns_incumbent":3000}}]' ;;
+"ab "*) echo '{{"pairs":6,"metrics":[{{"ratio":1.2,"lo":1.1,"hi":1.3,"off":12,"on":10}}]}}' > $(value --out "$@") ;;
+"report "*) for w in "$@"; do case $w in --json=*) echo '{{"keys":[{{"key":"{KEY}","verdict":"promoted"}}]}}' > ${{w#--json=}} ;; esac; done ;;
+"tune "*|"approve "*|"off "*|"on "*|"explain "*) ;;
+*) exit 9 ;;
+esac"""
+DECODED = dict(layers=4, length=1024, tp=4, fused=True, batches=[dict(batch=4, steps=50, us=100.0, lo=99.0, hi=101.0, rms_error=0.01, gemm_share=0.8, gemm_us=80.0,
+                                                                      all_us=100.0, ops=20)],
+               shape="4,2048,1024", calls=900, elements=9000, outside=0, different=1, different_share=0.1, seconds=3, ok=True, ranks=[])
+PYTHON = f"""
+[ "$1" = -c ] && case "$2" in *metadata*) echo '["2.0+none", {{{{}}}}, "/nowhere"]' ;; *) echo ${{{{GPUS:-1}}}} ;; esac
+while [ $# -gt 0 ]; do [ "$1" = --json ] && echo '{json.dumps(DECODED).replace("{", "{{").replace("}", "}}")}' > "$2"; shift; done
+exit 0""".format()
+
+
+class Scripts(unittest.TestCase):
     def setUp(self):
         temp = tempfile.TemporaryDirectory(prefix="kfit-torch-")
         self.addCleanup(temp.cleanup)
@@ -32,6 +60,9 @@ class Programs(unittest.TestCase):
         path.write_text("#!/bin/sh\n" + text)
         path.chmod(0o755)
         return path
+
+
+class Programs(Scripts):
 
     def test_without_pytorch_they_say_so(self):
         (self.dir / "torch.py").write_text("raise ImportError('no torch here')")
@@ -82,30 +113,13 @@ class Programs(unittest.TestCase):
 
     def test_a_story_in_which_all_works(self):
         """With a kfit and a python that only pretend: what is asked of them, and what is made of their answers."""
-        key = "gemm/bf16,bf16,bf16/acc=f32/m=4,n=2048,k=1024/nt/lda=1024,ldb=1024,ldc=2048/alpha=1,beta=0/align=16"
+        key = KEY
         self.script(self.dir / "build/tests/gpu/bench_shim", "echo gemm_ex 50.0 40.0 60.0 5000.0")
-        kfit = f"""
-echo "[1/2] a message" >&2
-value() {{ want=$1; shift; while [ "$1" != "$want" ]; do shift; done; echo "$2"; }}
-case "$1 $2" in
-"doctor "*) echo '[]' ;;
-"run "*) t=$(value --trace "$@"); mkdir -p $t; : > $t/1-cuda0.kft; while [ "$1" != -- ]; do shift; done; shift; exec "$@" ;;
-"trace ls") case "$*" in *off-*) h=0 ;; *) h=900 ;; esac; echo '[{{"path":"1-cuda0.kft","calls":1000,"hits":'$h'}}]' ;;
-"trace export") echo '{{"keys":[{{"key":"{key}","calls":1000}}]}}' ;;
-"cache ls") echo '[{{"key":"{key}","kind":"winner","ratio":1.5,"ns_candidate":2,"ns_incumbent":3}}]' ;;
-"ab "*) echo '{{"metrics":[{{"ratio":1.2,"lo":1.1,"hi":1.3}}]}}' > $(value --out "$@") ;;
-"report "*) for w in "$@"; do case $w in --json=*) echo '{{"keys":[{{"key":"{key}","verdict":"promoted"}}]}}' > ${{w#--json=}} ;; esac; done ;;
-"tune "*|"approve "*|"off "*|"on "*|"explain "*) ;;
-*) exit 9 ;;
-esac"""
-        python = """
-[ "$1" = -c ] && echo 1
-while [ $# -gt 0 ]; do [ "$1" = --json ] && echo '{"batches":[{"batch":4,"us":100.0,"rms_error":0.01,"gemm_share":0.8}],"calls":900}' > "$2"; shift; done
-exit 0"""
+        kfit, python = KFIT, PYTHON
         p, story = self.story(kfit, python, "--models", "m-tp4", "--batches", "4")
         self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
         steps = {s["step"]: s for s in story["steps"]}
-        self.assertEqual(steps["seen"]["results"]["keys"], {key: 1000})
+        self.assertEqual(steps["seen"]["results"]["keys"], {"m-tp4": {key: 1000}})
         self.assertEqual(steps["tune"]["results"][0]["kind"], "winner")
         self.assertIn("--shape 4,2048,1024", steps["soak"]["commands"][1]["command"])
         self.assertEqual(steps["shim"]["results"]["rows"][0]["call"], "gemm_ex")
@@ -120,6 +134,100 @@ exit 0"""
         self.assertEqual([s["ok"] for s in story["steps"]], [True, False, False])
         self.assertIn("out of time", story["steps"][1]["why"])
         self.assertIn("no time left", story["steps"][2]["why"])
+
+
+class Collect(Scripts):
+    """A build folder of scripts; results/ as they are committed."""
+
+    def setUp(self):
+        super().setUp()
+        self.build = self.dir / "build"
+        self.script(self.build / "integrations/cli/kfit", KFIT)
+        self.script(self.build / "tests/gpu/bench_shim", "for c in gemm_ex lt_matmul launch graph_launch; do echo $c 50.0 40.0 60.0 5000.0; done")
+        self.script(self.build / "tests/gpu/graph_switch", """echo '{"what":"x","device":"d","runs":[{"way":"update","same":{"right":2,"of":2}}]}' > $1""")
+        self.script(self.build / "a_test", """[ "$1" = -l ] && exec echo "one two three"
+for c in "$@"; do case $c in one) echo "ok one" ;; two) printf "  it broke\\nnot ok two\\n"; bad=1 ;; three) printf "  skipped: no such thing\\nok # SKIP three\\n" ;; esac; done
+exit ${bad:-0}""")
+        (self.build / "meson-info").mkdir()
+        self.suite([dict(name="a_test", cmd=[str(self.build / "a_test")], suite=["kfit:gpu"]), dict(name="not_a_gpu", cmd=["false"], suite=["kfit:unit"])])
+        self.home("gpus 2")
+
+    def suite(self, tests):
+        (self.build / "meson-info/intro-tests.json").write_text(json.dumps(tests))
+
+    def home(self, settings):
+        (self.dir / "kfit-double").write_text(settings + "\n")
+
+    def collect(self, *more, gpus=2):
+        python = self.script(self.dir / "python", PYTHON)
+        p = subprocess.run([sys.executable, ROOT / "tests/gpu/collect.py", self.build, self.dir / "out", "--python", python, "--commit", "abc1234", "--cublas", "/no/cublas",
+                            "--story=--models m-tp4 --batches 4", *more], text=True, capture_output=True, timeout=100,
+                           env={**os.environ, "LD_LIBRARY_PATH": DOUBLE, "HOME": str(self.dir), "GPUS": str(gpus)})
+        self.said = {name: what for what, name in re.findall(r"(?m)^(ok|before|skipped|FAILED) +(\w+) +[0-9.]+ s ", p.stdout)}
+        return p, {f.stem: json.loads(f.read_text()) for f in (self.dir / "out").glob("*.json")}
+
+    def test_every_result_is_made(self):
+        self.suite([])
+        p, made = self.collect()
+        self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
+        self.assertEqual(self.said, {n: "ok" for n in ("start", "shim", "switch", "unseen", "story", "soak", "ranks")}, p.stdout)
+        self.assertEqual(set(made), {"start", "shim", "graph_switch", "decode", "soak", "ranks"} | set(made) & {"suite"})
+        for name, r in made.items():
+            self.assertEqual((r["device"], r["gpus"], r["torch"], r["commit"], r["driver"].split()[-1]), ("kfit test double", 2, "2.0+none", "abc1234", "13.0)"), name)
+            self.assertTrue(r["command"] and r["what"], name)
+            self.assertNotIn(str(self.dir / "build"), json.dumps(r), name)
+        for name in ("decode", "soak", "ranks"):  # what README is made of has the form of what is committed
+            committed = json.loads((ROOT / f"tests/gpu/results/{name}.json").read_text())
+            self.assertEqual(set(committed) - set(made[name]), {"commits"} & set(committed), name)
+        was = json.loads((ROOT / "tests/gpu/results/decode.json").read_text())["models"]["llama-3.1-8b-tp4"]
+        now = made["decode"]["models"]["m-tp4"]
+        self.assertEqual(set(was), set(now))
+        for part in ("original", "dispatched", "ab"):
+            self.assertLessEqual(set(was["batches"][0][part]), set(now["batches"][0][part]), part)
+        self.assertEqual(now["batches"][0]["predicted_saved_us"], 20.0)  # 1000 calls in 50 steps, a microsecond each
+        self.assertEqual(made["soak"]["trace"], dict(calls=1000, by_kfit=900, replays=7))
+        self.assertEqual({r["way"]: r.get("within") for r in made["shim"]["rows"] if r["call"] == "launch"}, {"none": None, "record": False, "hit": None, "miss": False})
+        with tarfile.open(self.dir / "out/raw.tar.gz") as tar:
+            self.assertLessEqual({"shim/log.txt", "story/log.txt", "ranks/log.txt"}, set(tar.getnames()))
+        self.assertLessEqual(len(list((self.dir / "out").iterdir())), 8)
+        p, again = self.collect()
+        self.assertEqual(set(self.said.values()), {"before"}, p.stdout)
+        self.assertEqual(again, made)
+
+    def test_one_that_fails_is_said_and_the_others_go_on(self):
+        self.script(self.build / "integrations/cli/kfit", KFIT.replace('"tune "*|', '"tune "*) echo no such luck; exit 3 ;;\n'))
+        self.script(self.build / "tests/gpu/graph_switch", "kill -9 $$")
+        p, made = self.collect(gpus=1)
+        self.assertEqual(p.returncode, 1)
+        self.assertEqual(self.said, dict(start="ok", shim="ok", switch="FAILED", unseen="FAILED", story="FAILED", soak="skipped", ranks="skipped"), p.stdout)
+        self.assertIn("two: it broke; skipped: three (no such thing)", p.stdout)
+        self.assertIn("no such luck", p.stdout)
+        self.assertIn("two GPUs are needed", p.stdout)
+        self.assertNotIn("hit", {r["way"] for r in made["shim"]["rows"]})
+        cases = {r["case"]: r for r in made["suite"]["cases"] if r["test"] == "a_test"}
+        self.assertEqual([(c, r["result"], r["commit"]) for c, r in cases.items()], [("one", "passed", "abc1234"), ("two", "failed", "abc1234")])
+        committed = json.loads((ROOT / "tests/gpu/results/suite.json").read_text())["cases"]
+        changed = {"Torch.test_a_process_starts_as_fast"}
+        self.assertEqual([r for r in made["suite"]["cases"] if r["test"] != "a_test" and r["case"] not in changed], [r for r in committed if r["case"] not in changed])
+
+    def test_it_ends_in_time(self):
+        self.script(self.build / "tests/gpu/graph_switch", "sleep 60 & sleep 60")
+        begun = time.monotonic()
+        p, made = self.collect("--seconds", "24", "--parts", "switch,start,soak,ranks")
+        self.assertLess(time.monotonic() - begun, 45)
+        self.assertEqual((p.returncode, self.said), (1, dict(switch="FAILED", start="skipped", soak="skipped", ranks="skipped")), p.stdout)
+        self.assertRegex(p.stdout, "start +0.0 s +90 s are needed, [0-9]+ are left")
+        self.assertIn("out of time", p.stdout)
+        self.assertEqual(made, {})
+
+    def test_no_gpu_no_build_no_commit(self):
+        self.home("gpus 0")
+        p, _ = self.collect()
+        self.assertEqual((p.returncode, p.stdout[:8]), (77, "skipped:"), p.stderr)
+        p = subprocess.run([sys.executable, ROOT / "tests/gpu/collect.py", self.dir, self.dir], text=True, capture_output=True)
+        self.assertEqual((p.returncode, "build first" in p.stderr), (2, True))
+        p, _ = self.collect("--parts", "everything")
+        self.assertEqual((p.returncode, "no such part: everything" in p.stderr), (2, True))
 
 
 if __name__ == "__main__":

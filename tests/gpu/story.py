@@ -21,11 +21,12 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
+
+import running
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEMO = ROOT / "integrations/demo"
@@ -56,26 +57,12 @@ class Story:
 
     def run(self, *words, limit=120, ok=(0,), env=None):
         """Runs a command within its limit and what is left of the budget; its output. Failed says how it ended."""
-        words, start = [str(w) for w in words], time.monotonic()
+        words = [str(w) for w in words]
         limit = min(limit, self.left())
         if limit < 5:
             raise Failed("no time left for: " + " ".join(words))
         self.log.write(f"$ {' '.join(words)}\n")
-        with tempfile.TemporaryFile("w+") as out:  # not a pipe: a child that outlives the command would hold it open
-            p = subprocess.Popen(words, env={**self.env, **(env or {})}, text=True, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-            try:
-                rc = p.wait(timeout=limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(p.pid, 15)
-                try:
-                    p.wait(timeout=5)
-                except subprocess.TimeoutExpired:
-                    os.killpg(p.pid, 9)
-                    p.wait()
-                rc = 124
-            out.seek(0)
-            text = out.read()
-        seconds = round(time.monotonic() - start, 2)
+        rc, text, seconds = running.bounded(words, limit, {**self.env, **(env or {})})
         self.log.write(f"{text}\n[status {rc}, {seconds} s]\n\n")
         self.log.flush()
         self.step.setdefault("commands", []).append(dict(command=" ".join(words), status=rc, seconds=seconds, tail=text[-1500:]))
@@ -115,7 +102,7 @@ class Story:
             raise Failed("; ".join(bad))
 
     def traces(self, name):
-        return sorted(glob.glob(f"{self.work}/{name}-*/*-cuda*.kft"))
+        return sorted(glob.glob(f"{self.work}/{name}/*-cuda*.kft"))
 
     # ---- steps ----
 
@@ -129,15 +116,16 @@ class Story:
         self.each_model(lambda m: self.decode("record", m, self.a.kfit, "run", "--trace", self.work / f"record-{m}", "--", extra=["--check"]))
 
     def seen(self):
-        where = self.traces("record")
-        if not where:
+        where = {m: self.traces(f"record-{m}") for m in self.found["models"]}
+        if not all(where.values()):
             raise Failed("no trace of a GPU was written")
-        self.step["results"] = dict(ls=self.json_of("trace", "ls", "--json", *where),
-                                    keys={k["key"]: k["calls"] for t in where for k in self.json_of("trace", "export", t)["keys"]})
+        self.step["results"] = dict(ls={m: self.json_of("trace", "ls", "--json", *of) for m, of in where.items()},
+                                    keys={m: {k["key"]: k["calls"] for t in of for k in self.json_of("trace", "export", t)["keys"]}
+                                          for m, of in where.items()})
 
     def tune(self):
         words = ["tune", "--wait", "--cache", self.cache, "--seed", 1, "--seconds", min(self.a.tune_seconds, max(10, self.left() - 60)),
-                 "--evaluations", self.a.evaluations, *([f"--generic={self.a.generic}"] if self.a.generic else []), *self.traces("record")]
+                 "--evaluations", self.a.evaluations, *([f"--generic={self.a.generic}"] if self.a.generic else []), *self.traces("record-*")]
         try:
             self.kfit(*words, limit=self.a.tune_seconds + 90, ok=(0, 1))  # 1: a key that the judge does not take, the rest is done
         finally:  # also what was found before a limit came
@@ -186,21 +174,25 @@ class Story:
         self.each_model(one)
 
     def winner(self):
-        """m, n, k of one plain bf16 linear that has a kernel in the generation, as the programs take it; None: there is none."""
+        """m, n, k of one plain bf16 linear that has a kernel in the generation, as the programs take it: of more than one row and
+        with the smallest weights, if there is a choice. None: there is none."""
+        shapes = []
         for r in self.json_of("cache", "ls", "--json", "--cache", self.cache):
             op = r["key"].split("/")  # gemm/bf16,bf16,bf16/acc=f32/m=4,n=2048,k=2048/nt/...
             if r["kind"] == "winner" and op[1] == "bf16,bf16,bf16" and op[4] == "nt" and not any(p.startswith(("epi=", "batch=")) for p in op):
-                return ",".join(f.split("=")[1] for f in op[3].split(","))
-        return None
+                shapes.append([int(f.split("=")[1]) for f in op[3].split(",")])
+        best = min(shapes, key=lambda s: (s[0] == 1, s[1] * s[2], s), default=None)
+        return best and ",".join(map(str, best))
 
     def soak(self):
         shape, file, traces = self.winner(), self.work / "soak.json", self.work / "soak"
         if not shape:
             raise Failed("the generation has no kernel for a plain bf16 linear")
         self.kfit("run", "--cache", self.cache, "--trace", traces, "--", self.a.python, ROOT / "tests/gpu/soak_torch.py", "--shape", shape,
-                  "--calls", self.a.soak_calls, "--seconds", 300, "--json", file, limit=400)
+                  "--calls", self.a.soak_calls, "--seconds", self.a.soak_seconds, "--json", file, limit=self.a.soak_seconds + 100)
         found = json.loads(file.read_text())
-        found["hits"] = sum(t["hits"] for t in self.json_of("trace", "ls", "--json", traces))
+        ls = [t for t in self.json_of("trace", "ls", "--json", traces) if "-cuda" in t["path"]]
+        found.update(hits=sum(t["hits"] for t in ls), recorded=sum(t["calls"] for t in ls), replays=sum(t["graphs"]["replays"] for t in ls))
         self.step["results"] = found
         if found["hits"] < found["calls"]:
             raise Failed(f"{found['calls']} calls, and only {found['hits']} by kfit")
@@ -245,7 +237,7 @@ class Story:
             raise Failed(f"calls replaced by rank: {results['between']['hits']}")
 
     def report(self):
-        where = [t for m in self.found["models"] for t in glob.glob(f"{self.work}/dispatch-{m}/*-cuda*.kft")] or self.traces("record")
+        where = [t for m in self.found["models"] for t in glob.glob(f"{self.work}/dispatch-{m}/*-cuda*.kft")] or self.traces("record-*")
         self.kfit("report", "--cache", self.cache, f"--json={self.out / 'report.json'}", "--html", self.out / "report.html", *where)
         keys = json.loads((self.out / "report.json").read_text())["keys"]
         self.step["results"] = dict(keys=len(keys), promoted=sum(k["verdict"] == "promoted" for k in keys))
@@ -311,11 +303,13 @@ def main():
     p.add_argument("--phase-seconds", type=float, default=2)
     p.add_argument("--pairs", type=int, default=8)
     p.add_argument("--soak-calls", type=float, default=3e5)
+    p.add_argument("--soak-seconds", type=float, default=300)
     p.add_argument("--generic", help="libcublas for tune; default: the one in the trace")
     p.add_argument("--cublas", help="libcublas for bench_shim; default: what the loader finds")
     p.add_argument("--work", help="default: a new temporary directory")
     p.add_argument("--steps", help="only these, of: " + ", ".join(s.__name__ for s in Story.steps))
     a = p.parse_args()
+    running.end_on_signals()
     a.build = a.build.resolve()
     a.kfit = a.build / "integrations/cli/kfit"
     if not a.kfit.exists():
