@@ -58,6 +58,8 @@ static kfit_cu_result end(kfit_cu_stream handle, kfit_cu_graph *out)
         return INVALID_VALUE;
     if (c->origin != s)
         return CAPTURE_UNMATCHED;
+    if (c->mode != CAPTURE_RELAXED && !pthread_equal(c->thread, pthread_self()))
+        return CAPTURE_WRONG_THREAD;
     c->over = true;
     if (c->broken)
         return cuGraphDestroy(c->graph), CAPTURE_BROKEN;
@@ -70,10 +72,18 @@ static kfit_cu_stream own(kfit_cu_stream s)
     return s ? s : (kfit_cu_stream)2;
 }
 
+static unsigned queries;
+
+unsigned kfit_double_capture_queries(void)
+{
+    return queries;
+}
+
 kfit_cu_result cuStreamGetCaptureInfo_v2(kfit_cu_stream s, int *status, uint64_t *id, kfit_cu_graph *graph,
                                          void *const **nodes, size_t *n)
 {
     struct capture *c = capturing(stream_of(s));
+    queries++;
     ENTER;
     for (const struct capture *other = captures; !stream_of(s) && other; other = other->next)
         if (!other->over)

@@ -84,6 +84,8 @@ struct kfit_double_launch {
 EXPORT const struct kfit_double_launch *kfit_double_last_launch(void);
 /* Launches in all, of graphs too. */
 EXPORT unsigned kfit_double_launches(void);
+/* How often anyone asked whether a stream captures. */
+EXPORT unsigned kfit_double_capture_queries(void);
 /* What cuGetProcAddress of the double answers, without calling it. */
 EXPORT void *kfit_double_pointer(const char *name, int version, uint64_t flags);
 /* Every name that it knows, NULL after the last. */

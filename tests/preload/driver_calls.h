@@ -30,6 +30,7 @@
 #define DOUBLE_LIST(X)                                                                                       \
     X(const struct kfit_double_launch *, kfit_double_last_launch, (void))                                    \
     X(unsigned, kfit_double_launches, (void))                                                                \
+    X(unsigned, kfit_double_capture_queries, (void))                                                         \
     X(void *, kfit_double_pointer, (const char *, int, uint64_t))                                            \
     X(const char *, kfit_double_name, (unsigned))
 

@@ -1,4 +1,6 @@
 /* Scenes of captures and graphs. Kernels a, b, c; a graph of (a, b, b) unless said otherwise. */
+#include <pthread.h>
+
 #include "driver_calls.h"
 
 static kfit_cu_function a, b, c;
@@ -236,6 +238,88 @@ static void play_broken(int argc, char **argv)
     replay(instantiated(end()), 10);
 }
 
+/* Nothing captures any more: a launch asks for no capture, on either stream. */
+static void nothing_captures(void)
+{
+    unsigned asked = ON_DOUBLE ? cu.kfit_double_capture_queries() : 0;
+    launch_on(stream, b, 1);
+    launch_on(second, b, 1);
+    SEEN(cu.kfit_double_capture_queries(), asked);
+}
+
+static void *end_elsewhere(void *unused)
+{
+    kfit_cu_context context;
+    kfit_cu_graph graph;
+    (void)unused;
+    OK(cu.cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cu.cuCtxSetCurrent(context));
+    return (void *)(intptr_t)cu.cuStreamEndCapture(stream, &graph);
+}
+
+/* However captures end, and whoever tries to end them: those that go on are heard, and none is when the last has ended. */
+static void play_ends(int argc, char **argv)
+{
+    kfit_cu_event event;
+    kfit_cu_graph graph;
+    (void)argc, (void)argv;
+    start();
+    OK(cu.cuEventCreate(&event, 0));
+    nothing_captures();
+
+    begin(0); /* broken */
+    launch_on(stream, a, 1);
+    IS(cu.cuEventQuery(event), 900);
+    IS(cu.cuStreamEndCapture(stream, &graph), 901);
+    nothing_captures();
+
+    begin(2); /* ended by a stream that does not capture */
+    launch_on(stream, a, 1);
+    FAILS(cu.cuStreamEndCapture(second, &graph));
+    launch_on(stream, a, 1);
+    FAILS(cu.cuStreamEndCapture(second, &graph));
+    launch_on(stream, a, 1);
+    replay(instantiated(end()), 1); /* a 3 */
+    nothing_captures();
+    FAILS(cu.cuStreamEndCapture(stream, &graph)); /* again */
+    nothing_captures();
+
+    if (ON_DOUBLE) { /* by a thread that did not begin it, and it goes on */
+        pthread_t other;
+        void *r;
+        begin(1);
+        launch_on(stream, a, 1);
+        OK(pthread_create(&other, NULL, end_elsewhere, NULL));
+        OK(pthread_join(other, &r));
+        IS((intptr_t)r, 908);
+        launch_on(stream, a, 1);
+        replay(instantiated(end()), 10000); /* a 2 */
+        nothing_captures();
+    }
+
+    begin(2); /* two at once, of which one breaks */
+    OK(cu.cuStreamBeginCapture_v2(second, 0));
+    launch_on(stream, a, 1);
+    launch_on(second, c, 1);
+    IS(cu.cuEventQuery(event), 900);
+    IS(cu.cuStreamEndCapture(second, &graph), 901);
+    FAILS(cu.cuStreamEndCapture(second, &graph));
+    launch_on(stream, a, 1);
+    replay(instantiated(end()), 10); /* a 2 */
+    nothing_captures();
+
+    begin(2); /* and both whole, the first to begin the first to end */
+    OK(cu.cuStreamBeginCapture_v2(second, 2));
+    launch_on(stream, a, 1);
+    graph = end();
+    launch_on(second, c, 1);
+    kfit_cu_exec exec = instantiated(graph);
+    OK(cu.cuStreamEndCapture(second, &graph));
+    replay(exec, 100);
+    replay(instantiated(graph), 1000); /* c 1 */
+    nothing_captures();
+}
+
 /* many N: graphs and executable graphs made and destroyed all day; long ones; more captures at once than there is room. */
 static void play_many(int argc, char **argv)
 {
@@ -268,7 +352,9 @@ static void play_many(int argc, char **argv)
 }
 
 const struct scene graph_scenes[] = {
-    {"replays", play_replays}, {"streams", play_streams}, {"made", play_made},
-    {"nested", play_nested},   {"update", play_update},   {"destroyed", play_destroyed},
-    {"broken", play_broken},   {"many", play_many},       {NULL, NULL},
+    {"replays", play_replays}, {"streams", play_streams},
+    {"made", play_made},       {"nested", play_nested},
+    {"update", play_update},   {"destroyed", play_destroyed},
+    {"broken", play_broken},   {"many", play_many},
+    {"ends", play_ends},       {NULL, NULL},
 };

@@ -9,8 +9,7 @@ static void copies(unsigned n)
 {
     for (unsigned i = 1; i <= n; i++) {
         char command[700];
-        snprintf(command, sizeof command, "cp -L %s/libcublas.so.13 %s/copy%u", DOUBLE, kfit_test_dir(),
-                 i);
+        snprintf(command, sizeof command, "cp -L %s/libcublas.so.13 %s/copy%u", DOUBLE, kfit_test_dir(), i);
         CHECK_INT(kfit_test_run((const char *[]){"sh", "-c", command, NULL}, NULL, NULL, NULL), 0);
     }
 }
@@ -164,8 +163,8 @@ static void threads_that_call_an_entry_first(void)
 /* What RTLD_NEXT means depends on who asks, of these names too: an interposer behind us gets what is behind it. */
 static void an_interposer_that_asks_for_the_next_one(void)
 {
-    static const char *const orders[] = {"LD_PRELOAD=" SHIM ":" OTHER_CUBLAS,
-                                         "LD_PRELOAD=" OTHER_CUBLAS ":" SHIM};
+    static const char *const orders[] = {"LD_PRELOAD=" SHIM ":" OTHER_NEXT,
+                                         "LD_PRELOAD=" OTHER_NEXT ":" SHIM};
     begin("");
     for (unsigned i = 0; i < 2; i++) {
         CHECK_STR(run_at(LINKED, CALLS("gemmex times=3"), EXTRA(orders[i])),

@@ -248,6 +248,14 @@ static void a_broken_capture_ends_with_nothing(void)
     expect(trace_only(kfit_test_dir()), 0, 2, 10);
 }
 
+static void captures_end_in_every_way_and_once(void)
+{
+    PLAY("proc12", "ends");
+    struct kfit_trace *t = trace_only(kfit_test_dir());
+    CHECK_INT(kfit_trace_graph_count(t), 5 - ON_GPU);
+    expect(t, 3 + 20 + 100 + 20000 * !ON_GPU, 2 * (7 - ON_GPU), 1000);
+}
+
 static void a_program_that_never_ends_making_graphs(void)
 {
     PLAY("dlsym", "many", "20000");
@@ -321,6 +329,20 @@ static void other_interposers_before_and_behind(void)
         CHECK_STR(out, "other saw 7 launches\n"); /* cuLaunchKernel: 3, two refused ones, two of stream 0 */
     }
 }
+
+/* One that asks dlsym for what comes after itself must not hear of us, who come before it. */
+static void an_interposer_that_asks_for_the_next_one(void)
+{
+    static const char *const order[] = {"LD_PRELOAD=" OTHER_NEXT ":" SHIM, "LD_PRELOAD=" SHIM ":" OTHER_NEXT};
+    for (unsigned i = 0; i < 2; i++) {
+        char dir[300];
+        snprintf(dir, sizeof dir, "KFIT_TRACE=%s/%u", kfit_test_dir(), i);
+        CHECK_STR(run((const char *[]){DRIVER_LINKED, "linked", "launches", NULL},
+                      (const char *[]){dir, order[i], NULL}),
+                  "other saw 7 calls\n");
+        CHECK_INT(launches_of(trace_only(dir + strlen("KFIT_TRACE=")), "plain"), 3);
+    }
+}
 #endif
 
 static const struct kfit_test tests[] = {
@@ -337,6 +359,7 @@ static const struct kfit_test tests[] = {
     TEST(an_update_is_another_entry_if_it_differs),
     TEST(destroyed_handles_are_forgotten),
     TEST(a_broken_capture_ends_with_nothing),
+    TEST(captures_end_in_every_way_and_once),
     TEST(a_program_that_never_ends_making_graphs),
     TEST(one_thread_captures_another_meets_new_kernels),
     TEST(children_made_and_ended_in_every_way),
@@ -345,6 +368,7 @@ static const struct kfit_test tests[] = {
     TEST(every_pointer_is_the_driver_s_or_ours),
     TEST(without_being_asked_the_driver_s_own_pointers),
     TEST(other_interposers_before_and_behind),
+    TEST(an_interposer_that_asks_for_the_next_one),
 #endif
 };
 TEST_MAIN(tests)
