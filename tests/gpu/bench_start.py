@@ -18,12 +18,12 @@ CASES = pathlib.Path(__file__).resolve().parent / "torch_cases.py"
 GOAL_MS = 50
 
 
-def commands(kfit, python, folder):
+def commands(kfit, python, folder, cases=CASES):
     """By way: a command, and variables. One given a round's number fills its traces there."""
     shim = pathlib.Path(kfit).resolve().parent.parent / "preload/libkfit_preload.so"  # as built
-    return dict(without=([python, CASES, "first"], {}),
-                off=([python, CASES, "first"], dict(LD_PRELOAD=str(shim), KFIT_MODE="off")),
-                record=([kfit, "run", "--quiet", "--trace", pathlib.Path(folder) / "start-{round}", "--", python, CASES, "first"], {}))
+    return dict(without=([python, cases, "first"], {}),
+                off=([python, cases, "first"], dict(LD_PRELOAD=str(shim), KFIT_MODE="off")),
+                record=([kfit, "run", "--quiet", "--trace", pathlib.Path(folder) / "start-{round}", "--", python, cases, "first"], {}))
 
 
 def measure(ways, rounds, env):
