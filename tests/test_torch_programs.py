@@ -37,7 +37,8 @@ case "$1 $2" in
 "cache ls") echo '[{{"key":"{KEY}","kind":"winner","ratio":1.5,"ns_candidate":2000,"ns_incumbent":3000}}]' ;;
 "ab "*) echo '{{"pairs":6,"metrics":[{{"ratio":1.2,"lo":1.1,"hi":1.3,"off":12,"on":10}}]}}' > $(value --out "$@") ;;
 "report "*) for w in "$@"; do case $w in --json=*) echo '{{"keys":[{{"key":"{KEY}","verdict":"promoted"}}]}}' > ${{w#--json=}} ;; esac; done ;;
-"tune "*|"approve "*|"off "*|"on "*|"explain "*) ;;
+"approve "*) c=$(value --cache "$@"); mkdir -p $c; : > $c/current ;;
+"tune "*|"off "*|"on "*|"explain "*) ;;
 *) exit 9 ;;
 esac"""
 DECODED = dict(layers=4, length=1024, tp=4, fused=True, batches=[dict(batch=4, steps=50, us=100.0, lo=99.0, hi=101.0, rms_error=0.01, gemm_share=0.8, gemm_us=80.0,
@@ -199,7 +200,7 @@ exit ${bad:-0}""")
         self.script(self.build / "tests/gpu/graph_switch", "kill -9 $$")
         p, made = self.collect(gpus=1)
         self.assertEqual(p.returncode, 1)
-        self.assertEqual(self.said, dict(start="ok", shim="ok", switch="FAILED", unseen="FAILED", story="FAILED", soak="skipped", ranks="skipped"), p.stdout)
+        self.assertEqual(self.said, dict(start="ok", shim="ok", switch="FAILED", unseen="FAILED", story="FAILED", soak="ok", ranks="skipped"), p.stdout)
         self.assertIn("two: it broke; skipped: three (no such thing)", p.stdout)
         self.assertIn("no such luck", p.stdout)
         self.assertIn("two GPUs are needed", p.stdout)
@@ -216,9 +217,18 @@ exit ${bad:-0}""")
         p, made = self.collect("--seconds", "24", "--parts", "switch,start,soak,ranks")
         self.assertLess(time.monotonic() - begun, 45)
         self.assertEqual((p.returncode, self.said), (1, dict(switch="FAILED", start="skipped", soak="skipped", ranks="skipped")), p.stdout)
+        self.assertIn("story has left no generation", p.stdout)
         self.assertRegex(p.stdout, "start +0.0 s +90 s are needed, [0-9]+ are left")
         self.assertIn("out of time", p.stdout)
         self.assertEqual(made, {})
+
+    def test_the_driver_s_version(self):
+        sys.path.insert(0, str(ROOT / "tests/gpu"))
+        self.addCleanup(sys.path.pop, 0)
+        driver_of = load("tests/gpu/collect.py").driver_of
+        self.assertEqual(driver_of("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (root@host)\nGCC version: 13"), "580.159.04")
+        self.assertEqual(driver_of("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\n"), "535.54.03")
+        self.assertEqual(driver_of(""), "unknown")
 
     def test_no_gpu_no_build_no_commit(self):
         self.home("gpus 0")

@@ -309,8 +309,7 @@ class Collect:
     def look(self):
         """GPUs, driver, versions. Skipped: there is nothing to run on."""
         self.names, cuda = self.ask(sys.executable, DEVICES)
-        driver = re.search(r"Kernel Module\D*([\d.]+)", text_of("/proc/driver/nvidia/version"))
-        self.driver = f"{driver[1] if driver else 'unknown'} (CUDA {cuda})"
+        self.driver = f"{driver_of(text_of('/proc/driver/nvidia/version'))} (CUDA {cuda})"
         self.gpus = self.env.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(self.names))))).split(",")[:self.a.gpus or None]
         try:
             self.torch, self.versions, nvidia = self.ask(self.a.python, VERSIONS)
@@ -378,8 +377,8 @@ class Collect:
             return self.tell(part, "before", self.state["done"][part.name])
         if len(gpus) < part.gpus:
             return self.tell(part, "skipped", f"{part.gpus} GPUs are needed")
-        if part.after and part.after not in self.state["done"]:
-            return self.tell(part, "skipped", f"needs what {part.after} leaves")
+        if part.after and not (self.work / part.after / "cache/current").exists():
+            return self.tell(part, "skipped", f"{part.after} has left no generation")
         if self.left() < part.needs:
             return self.tell(part, "skipped", f"{part.needs} s are needed, {max(0, int(self.left()))} are left")
         try:
@@ -430,6 +429,12 @@ def text_of(path):
         return pathlib.Path(path).read_text()
     except OSError:
         return ""
+
+
+def driver_of(text):
+    """The kernel module's version, of /proc/driver/nvidia/version."""
+    found = re.search(r"Kernel Module .*?\b(\d+\.[\d.]+)", text)
+    return found[1] if found else "unknown"
 
 
 def commit_of(given):
