@@ -413,7 +413,7 @@ class Serving(Metrics):
 
     def test_who_asks_and_does_not_listen(self):
         self.trace(("@10000", 5, 3))
-        with Server(self, "--deadline", 1, "--keys", 100, self.traces) as s:
+        with Server(self, "--keys", 100, self.traces) as s:
             clients = []
             for _ in range(10):
                 c = socket.socket()
