@@ -72,7 +72,8 @@ static void finds_every_legal_choice_once(void)
             CHECK(memcmp(p.all[i].digest, c.digest, sizeof c.digest));
         add(&p, &c, fitness(&c));
     }
-    CHECK_MSG(n >= LEGAL - 3 && n <= LEGAL, "%u of %d choices", n, LEGAL);
+    /* the last are found by chance: with more than six left, 360 restarts miss them all once in a million runs */
+    CHECK_MSG(n >= LEGAL - 6 && n <= LEGAL, "%u of %d choices", n, LEGAL);
     population_finish(&p);
 }
 
