@@ -395,7 +395,7 @@ class Collect:
         self.keep()
 
     def collect(self):
-        wanted = [p for p in PARTS if (p.name in self.a.parts if self.a.parts else not p.asked)]
+        wanted = self.wanted = [p for p in PARTS if (p.name in self.a.parts if self.a.parts else not p.asked)]
         for part in (p for p in wanted if p.alone or p.gpus > 1):
             self.one(part, self.gpus)
         shared = [p for p in wanted if not p.alone and p.gpus == 1]
@@ -419,7 +419,8 @@ class Collect:
 
     def table(self):
         print(f"\n{len(self.gpus)} x {self.names[0]}, driver {self.driver}, PyTorch {self.torch}, commit {self.commit}, {time.monotonic() - self.begun:.0f} s")
-        for name, (outcome, why, seconds) in self.rows.items():
+        for name in (p.name for p in self.wanted):
+            outcome, why, seconds = self.rows.get(name, ("ended", "before it was done", 0.0))
             print(f"{outcome:8} {name:12} {seconds:6.1f} s  {why.splitlines()[-1][:300] if why else ''}")
         print(f"in {self.out}: {', '.join(sorted(p.name for p in self.out.iterdir() if not p.name.startswith('.')))}", flush=True)
 
