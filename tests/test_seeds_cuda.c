@@ -8,20 +8,38 @@ static const char *const archs[] = {"sm_90a", "sm_80"};
 
 /* n x k pairs as in LLM decoding, one odd, one with rows apart; with a bias, in a batch */
 static const struct shape {
-    const char *types;
+    const char *seed, *types;
     int n, k, lda, ldc, beta;
     const char *more;
 } shapes[] = {
-    {"bf16,bf16,bf16", 1024, 3072, 3072, 1024, 0, ""},
-    {"f16,f16,f16", 2880, 1024, 1024, 2880, 1, ""},
-    {"bf16,bf16,bf16", 5120, 2880, 2880, 5120, 0, "/epi=bias"},
-    {"bf16,bf16,f32", 64, 2048, 2048, 64, 0, ""},
-    {"bf16,bf16,bf16", 1001, 1000, 1024, 1008, 1, ""},
-    {"f16,f16,f32", 1001, 1000, 1000, 1008, 0, "/epi=bias"},
-    {"bf16,bf16,bf16", 512, 128, 4096, 512, 0, "/batch=32,sa=128,sb=2097152,sc=32768"},
+    {"direct", "bf16,bf16,bf16", 1024, 3072, 3072, 1024, 0, ""},
+    {"direct", "f16,f16,f16", 2880, 1024, 1024, 2880, 1, ""},
+    {"direct", "bf16,bf16,bf16", 5120, 2880, 2880, 5120, 0, "/epi=bias"},
+    {"direct", "bf16,bf16,f32", 64, 2048, 2048, 64, 0, ""},
+    {"direct", "bf16,bf16,bf16", 1001, 1000, 1024, 1008, 1, ""},
+    {"direct", "f16,f16,f32", 1001, 1000, 1000, 1008, 0, "/epi=bias"},
+    {"direct", "bf16,bf16,bf16", 512, 128, 4096, 512, 0, "/batch=32,sa=128,sb=2097152,sc=32768"},
+    {"dots", "f32,f32,f32", 256, 7168, 7168, 256, 0, ""},
+    {"dots", "f32,f32,f32", 1001, 1000, 1024, 1008, 1, ""},
+    {"dots", "f32,f32,f32", 64, 2048, 2048, 64, 0, "/epi=bias"},
+    {"dots", "f32,f32,f32", 512, 128, 4096, 512, 0, "/batch=32,sa=128,sb=2097152,sc=32768"},
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 static const int rows[] = {1, 8, 16, 64};
+
+/* How many rows a seed is for; the others are refused. */
+static int most_rows(const char *seed)
+{
+    return strcmp(seed, "dots") ? 64 : 16;
+}
+
+/* One of this seed's, the i-th and so on around. */
+static const struct shape *shape_for(const char *seed, unsigned i)
+{
+    while (strcmp(shapes[i % SHAPES].seed, seed))
+        i++;
+    return &shapes[i % SHAPES];
+}
 
 static void make_key(union kfit_key *key, const struct shape *s, int m)
 {
@@ -94,9 +112,11 @@ static void first_values_are_legal(void)
         for (unsigned a = 0; a < 2; a++)
             for (unsigned s = 0; s < SHAPES; s++)
                 for (unsigned m = 0; m < sizeof rows / sizeof *rows; m++) {
+                    const bool meant = !strcmp(shapes[s].seed, kfit_candidate_name(c)) &&
+                                       rows[m] <= most_rows(shapes[s].seed);
                     union kfit_key key;
                     make_key(&key, &shapes[s], rows[m]);
-                    CHECK_MSG(legal(c, &key, &(struct kfit_choice){0}, archs[a]),
+                    CHECK_MSG(legal(c, &key, &(struct kfit_choice){0}, archs[a]) == meant,
                               "%s at m=%d n=%d k=%d on %s", kfit_candidate_name(c), rows[m], shapes[s].n,
                               shapes[s].k, archs[a]);
                 }
@@ -123,13 +143,14 @@ static void corners_compile(void)
                     if ((knobs[k].values[v] > knobs[k].values[best]) == high)
                         best = v;
                 const char *arch = archs[at / 2 % 2];
-                make_key(&key, &shapes[at % SHAPES], rows[at / 3 % 4]);
+                make_key(&key, shape_for(kfit_candidate_name(c), at), rows[at / 3 % 4]);
                 choice.index[k] = best;
                 for (unsigned tries = 0; !legal(c, &key, &choice, arch) && tries < 20000; tries++) {
                     if (tries % 2000 ==
                         1999) { /* clusters need sm_90, small shapes have no deep splits ... */
                         arch = "sm_90a";
-                        make_key(&key, &shapes[kfit_test_random() % SHAPES], rows[kfit_test_random() % 4]);
+                        make_key(&key, shape_for(kfit_candidate_name(c), (unsigned)kfit_test_random()),
+                                 rows[kfit_test_random() % 4]);
                     }
                     draw(c, &choice);
                     choice.index[k] = best;
@@ -150,7 +171,8 @@ static void many_choices_compile(void)
             const char *arch = archs[done % 2];
             struct kfit_choice choice;
             union kfit_key key;
-            make_key(&key, &shapes[kfit_test_random() % SHAPES], 1 + (int)(kfit_test_random() % 40));
+            make_key(&key, shape_for(kfit_candidate_name(c), (unsigned)kfit_test_random()),
+                     1 + (int)(kfit_test_random() % 40));
             draw(c, &choice);
             if (!legal(c, &key, &choice, arch))
                 continue;

@@ -11,7 +11,8 @@
 #include "narrow.h"
 
 /* Rows apart and not, columns odd and not, K ragged; every type; what was added later. */
-static const char *const keys[] = {
+enum { KEYS = 8 };
+static const char *const direct[KEYS] = {
     "gemm/bf16,bf16,bf16/acc=f32/m=%d,n=72,k=520/nt/lda=528,ldb=520,ldc=80/alpha=1,beta=0/align=16",
     "gemm/f16,f16,f16/acc=f32/m=%d,n=41,k=512/nt/lda=512,ldb=512,ldc=48/alpha=1,beta=1/align=16",
     "gemm/bf16,bf16,f32/acc=f32/m=%d,n=64,k=1024/nt/lda=1024,ldb=1032,ldc=64/alpha=1,beta=0/align=16",
@@ -22,7 +23,22 @@ static const char *const keys[] = {
      "/batch=3,sa=256,sb=10248,sc=40"),
     "gemm/f16,f16,f32/acc=f32/m=%d,n=33,k=136/nt/lda=136,ldb=136,ldc=36/alpha=1,beta=1/align=16/batch=2,sa=17408,sb=0,sc=4608",
 };
-enum { KEYS = sizeof keys / sizeof *keys };
+static const char *const dots[KEYS] = {
+    "gemm/f32,f32,f32/acc=f32/m=%d,n=64,k=1024/nt/lda=1024,ldb=1024,ldc=64/alpha=1,beta=0/align=16",
+    "gemm/f32,f32,f32/acc=f32/m=%d,n=71,k=516/nt/lda=524,ldb=516,ldc=76/alpha=1,beta=0/align=16",
+    "gemm/f32,f32,f32/acc=f32/m=%d,n=41,k=512/nt/lda=512,ldb=520,ldc=44/alpha=1,beta=1/align=16",
+    "gemm/f32,f32,f32/acc=f32/m=%d,n=43,k=132/nt/lda=132,ldb=132,ldc=44/alpha=1,beta=0/align=16/epi=bias",
+    "gemm/f32,f32,f32/acc=f32/m=%d,n=72,k=2048/nt/lda=2048,ldb=2048,ldc=72/alpha=1,beta=1/align=16/epi=bias",
+    ("gemm/f32,f32,f32/acc=f32/m=%d,n=40,k=256/nt/lda=768,ldb=256,ldc=120/alpha=1,beta=0/align=16"
+     "/batch=3,sa=256,sb=10240,sc=40"),
+    "gemm/f32,f32,f32/acc=f32/m=%d,n=33,k=136/nt/lda=136,ldb=136,ldc=36/alpha=1,beta=1/align=16/batch=2,sa=17408,sb=0,sc=4608",
+    "gemm/f32,f32,f32/acc=f32/m=%d,n=9,k=4/nt/lda=4,ldb=4,ldc=12/alpha=1,beta=0/align=16",
+};
+static const struct seed {
+    const char *name;
+    const char *const *keys;
+    bool clusters;
+} seed_direct = {"direct", direct, true}, seed_dots = {"dots", dots, false};
 
 #ifndef OPTIMIZE
 #define OPTIMIZE "-O0" /* most of the time goes into compiling */
@@ -156,7 +172,7 @@ static struct kfit_candidate *seed_named(const char *name)
 
 /* Any legal choice for a form, of blocks alone or of clusters of them; a knob may have to be at its last value. False if the
  * form has none. */
-static bool draw(const struct kfit_candidate *c, unsigned form, bool clusters, const char *knob, union kfit_key *key,
+static bool draw(const struct kfit_candidate *c, const char *form, bool clusters, const char *knob, union kfit_key *key,
                  struct kfit_choice *choice, const char **arch)
 {
     static const int rows[] = {1, 2, 4, 7, 8, 9, 16, 17};
@@ -167,7 +183,7 @@ static bool draw(const struct kfit_candidate *c, unsigned form, bool clusters, c
     for (unsigned tries = 0; tries < 20000; tries++) {
         char text[KFIT_KEY_TEXT_MAX];
         *arch = kfit_test_random() % 4 ? "sm_90a" : "sm_80";
-        snprintf(text, sizeof text, keys[form % KEYS], rows[kfit_test_random() % 8]); /* a format of ours */
+        snprintf(text, sizeof text, form, rows[kfit_test_random() % 8]); /* a format of ours */
         CHECK_OK(kfit_key_parse(text, key, &err), err);
         for (unsigned k = 0; k < n; k++)
             choice->index[k] = (uint8_t)(knob && !strcmp(knobs[k].name, knob) ? knobs[k].count - 1
@@ -181,15 +197,15 @@ static bool draw(const struct kfit_candidate *c, unsigned form, bool clusters, c
 }
 
 /* Forms one after the other; clusters every other time, and where n is more than the forms, for each. */
-static unsigned drawn(unsigned n, const char *knob)
+static unsigned drawn(const struct seed *s, unsigned n, const char *knob)
 {
     unsigned ran = 0;
-    struct kfit_candidate *c = seed_named("direct");
+    struct kfit_candidate *c = seed_named(s->name);
     for (unsigned i = 0; i < n; i++) {
         union kfit_key key;
         struct kfit_choice choice = {0};
         const char *arch;
-        if (!draw(c, i, (i + i / KEYS) & 1, knob, &key, &choice, &arch))
+        if (!draw(c, s->keys[i % KEYS], s->clusters && ((i + i / KEYS) & 1), knob, &key, &choice, &arch))
             continue;
         run(c, &key, &choice, arch);
         ran++;
@@ -200,23 +216,25 @@ static unsigned drawn(unsigned n, const char *knob)
 
 static void each_form_is_right(void)
 {
-    CHECK_INT(drawn(KEYS, NULL), KEYS);
+    CHECK_INT(drawn(&seed_direct, KEYS, NULL), KEYS);
+    CHECK_INT(drawn(&seed_dots, KEYS, NULL), KEYS);
 }
 
 /* Forms with ragged K have no such choice. */
 static void x_by_the_copy_engine_is_right(void)
 {
-    CHECK(drawn(KEYS, "XS") >= 3);
+    CHECK(drawn(&seed_direct, KEYS, "XS") >= 3);
 }
 
 static void many_choices_are_right(void)
 {
-    CHECK_INT(drawn(12, NULL), 12);
+    CHECK_INT(drawn(&seed_direct, 12, NULL), 12);
+    CHECK_INT(drawn(&seed_dots, 12, NULL), 12);
 }
 
 static void many_by_the_copy_engine_are_right(void)
 {
-    CHECK(drawn(6, "XS") >= 1);
+    CHECK(drawn(&seed_direct, 6, "XS") >= 1);
 }
 
 static const struct kfit_test tests[] = {

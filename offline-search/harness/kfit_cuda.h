@@ -19,6 +19,11 @@
 
 typedef unsigned short kfit_half; /* 16 bits of KFIT_TYPE_A: bf16 or f16 */
 typedef unsigned int kfit_word;   /* two of them */
+#if KFIT_TYPE_A == KFIT_F32
+typedef float kfit_in;
+#else
+typedef kfit_half kfit_in;
+#endif
 #if KFIT_TYPE_C == KFIT_F32
 typedef float kfit_out;
 #else
@@ -43,6 +48,17 @@ KFIT_INLINE uint4 kfit_load_again(const void *p)
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(p));
     return v;
+}
+
+KFIT_INLINE float4 kfit_floats(uint4 v)
+{
+    return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+}
+
+/* a * b + c, rounded once. */
+KFIT_INLINE float kfit_fma(float a, float b, float c)
+{
+    return __fmaf_rn(a, b, c);
 }
 
 /* c[16x8] += a[16x16] * b[16x8], f32 sums. Lane 4g+t holds a = {row g: k 2t.., row g+8: k 2t.., row g: k
@@ -181,6 +197,11 @@ KFIT_INLINE void kfit_shared_put(unsigned at, float2 v)
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(v.x), "f"(v.y) : "memory");
 }
 
+KFIT_INLINE void kfit_shared_put(unsigned at, float v)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
+}
+
 /* 16 bytes; at is a multiple of 16. */
 KFIT_INLINE uint4 kfit_shared_load(unsigned at)
 {
@@ -196,6 +217,13 @@ KFIT_INLINE float2 kfit_shared_get(unsigned at)
 {
     float2 v;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
+    return v;
+}
+
+KFIT_INLINE float kfit_shared_get_one(unsigned at)
+{
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
     return v;
 }
 

@@ -13,9 +13,9 @@
 enum { STACK = 96 << 10, STATIC = 1 << 23, RANK = 1 << 24, CAN_MOVE = 0 };
 
 #if KFIT_EPI == KFIT_EPI_BIAS
-extern "C" void kfit_main(const kfit_half *, const kfit_half *, kfit_out *, const kfit_out *, void *);
+extern "C" void kfit_main(const kfit_in *, const kfit_in *, kfit_out *, const kfit_out *, void *);
 #else
-extern "C" void kfit_main(const kfit_half *, const kfit_half *, kfit_out *, void *);
+extern "C" void kfit_main(const kfit_in *, const kfit_in *, kfit_out *, void *);
 #endif
 
 emulated_dim threadIdx, blockIdx;
@@ -112,11 +112,11 @@ static block &block_of(unsigned at)
     return rank ? cluster[rank - 1] : *me().home;
 }
 
-void *emulated_shared(unsigned at)
+void *emulated_shared(unsigned at, unsigned bytes)
 {
     block &b = block_of(at);
     size_t offset = at % RANK - 1024;
-    if (at % RANK < 1024 || offset + 8 > b.smem.size() || at % 8)
+    if (at % RANK < 1024 || offset + bytes > b.smem.size() || at % bytes)
         fail("outside of shared memory, or misaligned in it");
     return b.smem.data() + offset;
 }
@@ -270,9 +270,9 @@ void emulated_barrier_wait(unsigned at, unsigned phase)
 static void run_thread(void)
 {
 #if KFIT_EPI == KFIT_EPI_BIAS
-    kfit_main((const kfit_half *)call[0], (const kfit_half *)call[1], (kfit_out *)call[2], (const kfit_out *)call[3], call[4]);
+    kfit_main((const kfit_in *)call[0], (const kfit_in *)call[1], (kfit_out *)call[2], (const kfit_out *)call[3], call[4]);
 #else
-    kfit_main((const kfit_half *)call[0], (const kfit_half *)call[1], (kfit_out *)call[2], call[3]);
+    kfit_main((const kfit_in *)call[0], (const kfit_in *)call[1], (kfit_out *)call[2], call[3]);
 #endif
     me().done = true;
     moved = true;

@@ -45,7 +45,7 @@ static inline float4 make_float4(float x, float y, float z, float w) { return {x
 extern emulated_dim threadIdx, blockIdx;
 extern "C" float shared[]; /* kernels are extern "C", and so is what they declare */
 unsigned emulated_address(const void *p);      /* of a __shared__ variable, in its block */
-void *emulated_shared(unsigned at);            /* of an address of this block, or of the cluster */
+void *emulated_shared(unsigned at, unsigned bytes = 8); /* of an address of this block, or of the cluster */
 void emulated_check(const void *p, size_t bytes, bool write); /* global memory: is it an argument's? */
 void emulated_misaligned(void);
 void emulated_sync(void);
@@ -68,6 +68,11 @@ void emulated_barrier_wait(unsigned at, unsigned phase);
 
 typedef unsigned short kfit_half;
 typedef unsigned int kfit_word;
+#if KFIT_TYPE_A == KFIT_F32
+typedef float kfit_in;
+#else
+typedef kfit_half kfit_in;
+#endif
 #if KFIT_TYPE_C == KFIT_F32
 typedef float kfit_out;
 #else
@@ -82,6 +87,13 @@ static inline uint4 kfit_load_once(const void *p)
     return v;
 }
 #define kfit_load_again kfit_load_once
+static inline float4 kfit_floats(uint4 v)
+{
+    float4 f;
+    memcpy(&f, &v, 16);
+    return f;
+}
+static inline float kfit_fma(float a, float b, float c) { return fmaf(a, b, c); }
 
 static inline void kfit_mma(float4 &c, uint4 a, kfit_word b0, kfit_word b1)
 {
@@ -152,6 +164,13 @@ static inline kfit_word kfit_zero(void) { return blockIdx.z; }
 
 static inline unsigned kfit_shared_address(const void *p) { return emulated_address(p); }
 static inline void kfit_shared_put(unsigned at, float2 v) { memcpy(emulated_shared(at), &v, 8); }
+static inline void kfit_shared_put(unsigned at, float v) { memcpy(emulated_shared(at, 4), &v, 4); }
+static inline float kfit_shared_get_one(unsigned at)
+{
+    float v;
+    memcpy(&v, emulated_shared(at, 4), 4);
+    return v;
+}
 static inline uint4 kfit_shared_load(unsigned at)
 {
     uint4 v;

@@ -7,7 +7,7 @@
   unseen   suite.json         the cases of meson's suite gpu that results/suite.json does not have as passed
   story    decode.json        a server's whole way (story.py), then
   soak     soak.json          its dispatched calls compared with cuBLAS
-  asked for only: suite (all other cases of suite gpu), and tune_20mb, tune_20_60mb, tune_bias (bench_tune_cuda's campaigns)
+  asked for only: suite (all other cases of suite gpu), and tune_20mb, tune_20_60mb, tune_bias, tune_f32 (bench_tune_cuda's campaigns)
 
 The first three, and what takes several GPUs, have the machine to themselves; then the others take turns on each GPU there is.
 Each result is written to OUT as soon as it is there, with device, versions, commit and command; OUT/raw.tar.gz has all that was
@@ -42,6 +42,8 @@ CAMPAIGNS = {
     "tune_20_60mb": ["--evaluations", 22, "--m", "1,2,4,8", "--min-mb", 20, "--max-mb", 60, "--seconds", 80],
     "tune_bias": ["--tail", "/epi=bias", "--evaluations", 20, "--m", "1,4", "--seconds", 35, "1024x3072", "2048x2048", "1536x4096", "3072x2048",
                   "2048x4096", "1280x2880"],
+    "tune_f32": ["--types", "f32,f32,f32", "--evaluations", 24, "--m", "1,2,4,8,16", "--seconds", 60, "64x2048", "256x2048", "256x3072", "256x7168",
+                 "512x4096"],
 }
 TOOLKIT = pathlib.Path("/usr/local/cuda/lib64")
 BY_START = ["torch", "Torch.test_a_process_starts_as_fast"]  # measured by the part `start`, alone on the machine
@@ -283,7 +285,7 @@ PARTS = [
     Part("story", "decode", story, 270, 420),
     Part("soak", "soak", soak, 90, 300, after="story"),
     Part("suite", "suite", suite, 120, 900, asked=True),
-    *(Part(n, n, campaign, needs, limit, asked=True) for n, needs, limit in (("tune_20mb", 330, 420), ("tune_20_60mb", 100, 200), ("tune_bias", 50, 120))),
+    *(Part(n, n, campaign, needs, limit, asked=True) for n, needs, limit in (("tune_20mb", 330, 420), ("tune_20_60mb", 100, 200), ("tune_bias", 50, 120), ("tune_f32", 70, 150))),
 ]
 
 
