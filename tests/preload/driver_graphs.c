@@ -257,11 +257,14 @@ static void *end_elsewhere(void *unused)
     return (void *)(intptr_t)cu.cuStreamEndCapture(stream, &graph);
 }
 
-/* However captures end, and whoever tries to end them: those that go on are heard, and none is when the last has ended. */
+/* However captures end, and whoever tries to end them: those that go on are heard, and none is when the last has ended. As
+ * the double has it. */
 static void play_ends(int argc, char **argv)
 {
     kfit_cu_event event;
     kfit_cu_graph graph;
+    pthread_t other;
+    void *r;
     (void)argc, (void)argv;
     start();
     OK(cu.cuEventCreate(&event, 0));
@@ -284,18 +287,14 @@ static void play_ends(int argc, char **argv)
     FAILS(cu.cuStreamEndCapture(stream, &graph)); /* again */
     nothing_captures();
 
-    if (ON_DOUBLE) { /* by a thread that did not begin it, and it goes on */
-        pthread_t other;
-        void *r;
-        begin(1);
-        launch_on(stream, a, 1);
-        OK(pthread_create(&other, NULL, end_elsewhere, NULL));
-        OK(pthread_join(other, &r));
-        IS((intptr_t)r, 908);
-        launch_on(stream, a, 1);
-        replay(instantiated(end()), 10000); /* a 2 */
-        nothing_captures();
-    }
+    begin(1); /* by a thread that did not begin it, and it goes on */
+    launch_on(stream, a, 1);
+    OK(pthread_create(&other, NULL, end_elsewhere, NULL));
+    OK(pthread_join(other, &r));
+    IS((intptr_t)r, 908);
+    launch_on(stream, a, 1);
+    replay(instantiated(end()), 10000); /* a 2 */
+    nothing_captures();
 
     begin(2); /* two at once, of which one breaks */
     OK(cu.cuStreamBeginCapture_v2(second, 0));
