@@ -17,14 +17,15 @@ void kfit_cublas_describe(struct kfit_blas *b, void *handle)
     b->unfit |= !b->cublas.member;
     KFIT_CUBLAS_LIST(KFIT_X)
 #undef KFIT_X
-    kfit_cublas_name(b->generic.config, sizeof b->generic.config);
+    kfit_cublas_name(b->generic.config, sizeof b->generic.config, handle);
 }
 
-void kfit_cublas_name(char *buf, size_t size)
+void kfit_cublas_name(char *buf, size_t size, void *library)
 {
     int (*property)(int which, int *value);
     int part[3] = {0}; /* libraryPropertyType: major, minor, patch */
-    *(void **)&property = kfit_find_loaded("cublasGetProperty");
+    *(void **)&property =
+        library ? dlsym(library, "cublasGetProperty") : kfit_find_loaded("cublasGetProperty");
     buf[0] = '\0';
     for (int i = 0; property && i < 3; i++)
         if (property(i, &part[i]))

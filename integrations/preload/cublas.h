@@ -95,8 +95,9 @@ struct kfit_site;
 /* Fills in what a library is asked through; without, it is unfit. original.c calls these, once per library. */
 void kfit_cublas_describe(struct kfit_blas *b, void *handle);
 void kfit_cublaslt_describe(struct kfit_blas *b, void *handle);
-/* "cuBLAS 13.1.0", as the tuner has it from a handle; "" if none is loaded. */
-void kfit_cublas_name(char *buf, size_t size);
+/* "cuBLAS 13.1.0", as the tuner has it from a handle: of the library opened as `library`, NULL: of whichever is loaded; ""
+ * if none is. */
+void kfit_cublas_name(char *buf, size_t size, void *library);
 
 /* ---- the product of a call ---- */
 

@@ -53,7 +53,7 @@ void kfit_cublaslt_describe(struct kfit_blas *b, void *handle)
     /* the tuner opens libcublas, and finds this library through it */
     if (cublas)
         snprintf(b->generic.path, sizeof b->generic.path, "%s", kfit_path_of(cublas));
-    kfit_cublas_name(b->generic.config, sizeof b->generic.config);
+    kfit_cublas_name(b->generic.config, sizeof b->generic.config, NULL);
 }
 
 /* ---- reading descriptors ---- */

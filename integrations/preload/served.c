@@ -44,7 +44,7 @@ static void look(struct kfit_server *s, struct kfit_surroundings *o, const void 
     (void)s;
     if (!at->cu->driver_version(&version))
         snprintf(driver, sizeof driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
-    kfit_cublas_name(blas, sizeof blas);
+    kfit_cublas_name(blas, sizeof blas, NULL);
     kfit_env_cuda(&o->env, at->info.arch, at->info.model, at->info.units, driver[0] ? driver : NULL,
                   blas[0] ? blas : NULL, NULL);
     snprintf(o->suffix, sizeof o->suffix, "-cuda%d", at->ordinal);

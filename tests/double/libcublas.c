@@ -5,6 +5,9 @@
 #include "blas.h"
 
 enum { COMPUTE_32F = 68, DEFAULT_TENSOR_OP = 99 };
+#ifndef MINOR
+#define MINOR 1 /* of its version, 13.1.0 */
+#endif
 
 EXPORT int cublasCreate_v2(struct handle **);
 EXPORT int cublasSetStream_v2(struct handle *, kfit_cu_stream);
@@ -122,7 +125,7 @@ int cublasGetVersion_v2(struct handle *h, int *version)
 
 int cublasGetProperty(int which, int *value)
 {
-    *value = which == 0 ? 13 : which == 1;
+    *value = which == 0 ? 13 : which == 1 ? MINOR : 0;
     return OK;
 }
 

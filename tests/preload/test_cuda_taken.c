@@ -4,12 +4,12 @@
 #define OURS   "libkfit_preload.so libkfit_preload.so\n"
 #define THEIRS "libcublas.so.13 libcublasLt.so.13\n"
 
-/* Copies of the double's libcublas: to the loader, other libraries. */
+/* Copies of the double's next libcublas: to the loader, other libraries. */
 static void copies(unsigned n)
 {
     for (unsigned i = 1; i <= n; i++) {
         char command[700];
-        snprintf(command, sizeof command, "cp -L %s/libcublas.so.13 %s/copy%u", DOUBLE, kfit_test_dir(), i);
+        snprintf(command, sizeof command, "cp -L %s/libcublas_next.so %s/copy%u", DOUBLE, kfit_test_dir(), i);
         CHECK_INT(kfit_test_run((const char *[]){"sh", "-c", command, NULL}, NULL, NULL, NULL), 0);
     }
 }
@@ -81,6 +81,8 @@ static void two_libraries(void)
         CHECK_INT(kfit_trace_header(t)->generic_count, 2);
         CHECK(strstr(kfit_trace_header(t)->generics[0].path, "libcublas.so.13"));
         CHECK(strstr(kfit_trace_header(t)->generics[1].path, "/copy1"));
+        CHECK_STR(kfit_trace_header(t)->generics[0].config, "cuBLAS 13.1.0");
+        CHECK_STR(kfit_trace_header(t)->generics[1].config, "cuBLAS 13.2.0");
     }
 }
 
