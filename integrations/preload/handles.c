@@ -7,7 +7,9 @@
 #include "driver.h"
 
 enum { FREE, TAKEN_OUT, KEYS }; /* a key; handles are addresses, and none of the first */
-enum { SIZE_LOG2 = 14, SIZE = 1 << SIZE_LOG2, ROOM = SIZE - SIZE / 4 };
+/* Places that went in the midst of chains are never all free again. Where less than a quarter is taken they stay few, however
+ * long handles come and go; at a half the free ones run out, and a search for what is not there goes through all. */
+enum { SIZE_LOG2 = 16, SIZE = 1 << SIZE_LOG2, ROOM = 12 << 10 };
 
 static struct tables {
     uint32_t lock;

@@ -13,16 +13,20 @@
 enum { FAT_BINARY = 0xba55ed50, FAT_BINARY_WRAPPER = 0x466243b1 };
 enum { PARTS = 3, PART_BYTES = 4096 };
 
-struct fat_binary {
+/* An image lies where the program has it: in the midst of a file it read, for one. */
+#define ANYWHERE __attribute__((packed, aligned(1)))
+struct ANYWHERE fat_binary {
     uint32_t magic;
     uint16_t version, header_bytes;
     uint64_t bytes;
 };
-struct fat_binary_wrapper { /* what nvcc hands to the runtime */
+struct ANYWHERE fat_binary_wrapper { /* what nvcc hands to the runtime */
     uint32_t magic, version;
     const struct fat_binary *data;
     const void *names;
 };
+typedef Elf64_Ehdr elf_header __attribute__((aligned(1)));
+typedef Elf64_Shdr elf_section __attribute__((aligned(1)));
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {
@@ -31,8 +35,8 @@ static uint64_t larger(uint64_t a, uint64_t b)
 
 static uint64_t elf_bytes(const char *image)
 {
-    const Elf64_Ehdr *e = (const Elf64_Ehdr *)(const void *)image;
-    const Elf64_Shdr *s = (const Elf64_Shdr *)(const void *)(image + e->e_shoff);
+    const elf_header *e = (const elf_header *)(const void *)image;
+    const elf_section *s = (const elf_section *)(const void *)(image + e->e_shoff);
     if (e->e_ident[EI_CLASS] != ELFCLASS64)
         return 0;
     uint64_t end = larger(e->e_phoff + (uint64_t)e->e_phnum * e->e_phentsize,
@@ -70,7 +74,8 @@ static uint64_t hash_of(const char *image, uint64_t bytes)
 {
     if (!bytes)
         return 0;
-    const bool in_parts = bytes > KFIT_IMAGE_WHOLE || (bytes > PARTS * PART_BYTES && !memcmp(image, &(uint32_t){FAT_BINARY}, 4));
+    const bool in_parts = bytes > KFIT_IMAGE_WHOLE ||
+                          (bytes > PARTS * PART_BYTES && !memcmp(image, &(uint32_t){FAT_BINARY}, 4));
     if (!in_parts)
         return XXH3_64bits(image, bytes);
     uint64_t hash = bytes, step = (bytes - PART_BYTES) / (PARTS - 1);
