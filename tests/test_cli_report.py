@@ -81,6 +81,19 @@ class Reports(Staged):
         self.assertEqual(rc, 1)
         self.assertIn("unsettled: nothing was settled in 1 evaluations", err)
 
+    def test_report_weighs_a_launch_on_a_gpu(self):
+        """A small product takes a GPU as long as a launch does, and a CPU nearly nothing."""
+        small, large = key(16), key(4096)
+        shares = {}
+        for gpu in ("", "0"):
+            self.env.update(FIXTURE_GPU=gpu) if gpu else None
+            traces = self.dir / f"weighed{gpu}"
+            self.fixture("trace", traces, "x", small, 100, 0, large, 100, 0)
+            report = json.loads(self.c("report", "--json", "--cache", self.dir / "none", traces)[0])
+            shares[gpu] = {k["key"]: k["share"] for k in report["keys"]}
+        self.assertLess(shares[""][small], 0.02)
+        self.assertGreater(shares["0"][small], 0.3)
+
     def test_report_without_gain(self):
         self.trace((key(256), 100, 0))
         out, _ = self.c("report", self.traces)

@@ -1,18 +1,28 @@
 /* From traces and results to rows and shares. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "kfit/env.h"
 #include "kfit/op.h"
 #include "page.h"
 
-/* A plain roofline, good enough to weigh unmeasured keys against each other: one core, one ns = 20 FLOPs or
- * 10 bytes, and the cost of a call. Scaled by the measured keys. */
-static double nominal_ns(const union kfit_key *key)
+/* Plain rooflines, good enough to weigh unmeasured keys against each other. Scaled by the measured keys. */
+static const struct roof {
+    double call_ns, bytes_per_ns, flops_per_ns[3]; /* operands of 2, 4, 8 bytes */
+} roofs[] = {
+    {150, 10, {20, 20, 10}},            /* one core */
+    {2000, 4000, {800e3, 50e3, 30e3}}, /* a GPU: what begins and ends takes longer than most of its work */
+};
+
+static double nominal_ns(const struct kfit_report_key *k)
 {
-    const struct kfit_op *op = kfit_op_of(key);
-    double half = op->flops(key) / (kfit_dtype_bytes(key->gemm.type_c) == 8 ? 10 : 20),
-           bytes = op->bytes(key) / 10;
-    return 150 + (half > bytes ? half : bytes);
+    const struct kfit_op *op = kfit_op_of(&k->key);
+    const struct roof *f = &roofs[k->gpu];
+    const unsigned size = kfit_dtype_bytes(k->key.gemm.type_a);
+    const double work = op->flops(&k->key) / f->flops_per_ns[size == 8 ? 2 : size == 4],
+                 bytes = op->bytes(&k->key) / f->bytes_per_ns;
+    return f->call_ns + (work > bytes ? work : bytes);
 }
 
 static void add_result(struct kfit_report_key *k, const struct kfit_record *record, bool published,
@@ -146,6 +156,8 @@ static enum kfit_status add_trace(struct rows *rows, const struct kfit_trace *t,
     const struct kfit_trace_header *h = kfit_trace_header(t);
     const struct kfit_trace_launches l = kfit_trace_launches(t);
     uint64_t env = kfit_text_hash(h->env.hard);
+    char device[16];
+    const bool gpu = kfit_env_get(h->env.hard, "device", device, sizeof device) && !strcmp(device, "cuda");
     r->launches.ours += l.ours;
     r->launches.in_op += l.in_op;
     r->launches.other += l.other;
@@ -158,6 +170,7 @@ static enum kfit_status add_trace(struct rows *rows, const struct kfit_trace *t,
         struct kfit_report_key *k = row_for(rows, env, &s->key);
         if (!k)
             return kfit_fail(err, KFIT_E_NOMEM, "report: out of memory");
+        k->gpu = gpu;
         for (unsigned c = 0; c < KFIT_TRACE_REASONS; c++) {
             k->count[c] += s->count[c];
             r->miss[c] += s->count[c];
@@ -182,14 +195,14 @@ static int by_share(const void *a, const void *b)
     return memcmp(x->key.bytes, y->key.bytes, x->key.h.len < y->key.h.len ? x->key.h.len : y->key.h.len);
 }
 
-/* Median of measured / nominal time. */
-static double calibrate(const struct kfit_report *r)
+/* Median of measured / nominal time of what was called there. */
+static double calibrate(const struct kfit_report *r, bool gpu)
 {
     double *q = malloc((r->count + 1) * sizeof *q), scale = 1;
     size_t n = 0;
     for (size_t i = 0; q && i < r->count; i++)
-        if (r->keys[i].measured)
-            q[n++] = r->keys[i].before_ns / nominal_ns(&r->keys[i].key);
+        if (r->keys[i].measured && r->keys[i].calls && r->keys[i].gpu == gpu)
+            q[n++] = r->keys[i].before_ns / nominal_ns(&r->keys[i]);
     if (n) {
         qsort(q, n, sizeof *q, by_value);
         scale = q[n / 2];
@@ -248,12 +261,14 @@ enum kfit_status kfit_report_make(const struct kfit_report_input *in, struct kfi
         return s;
     }
     judge_rows(in, &r);
-    double scale = calibrate(&r), total = 0;
+    const double scale[] = {calibrate(&r, false), calibrate(&r, true)};
+    double total = 0;
     for (size_t i = 0; i < r.count; i++) {
         struct kfit_report_key *k = &r.keys[i];
-        k->share = (double)k->calls * (k->measured ? k->before_ns : scale * nominal_ns(&k->key));
+        const double ns = k->measured ? k->before_ns : scale[k->gpu] * nominal_ns(k);
+        k->share = (double)k->calls * ns;
         if (!k->measured && r.any_measured)
-            k->before_ns = k->after_ns = scale * nominal_ns(&k->key);
+            k->before_ns = k->after_ns = ns;
         total += k->share;
     }
     for (size_t i = 0; i < r.count; i++) {

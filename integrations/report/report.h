@@ -82,6 +82,7 @@ struct kfit_report_gain {
 struct kfit_report_key {
     union kfit_key key;
     uint64_t env_hard;
+    bool gpu; /* where it was called; false also if it never was */
     uint64_t calls, count[KFIT_TRACE_REASONS];
     double share;               /* of the recorded time in known ops */
     double before_ns, after_ns; /* generic, and what the known result makes of it; 0: not known */
