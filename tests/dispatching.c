@@ -79,7 +79,7 @@ struct kfit_record record(int ldb, const void *image, size_t bytes, uint64_t wor
     return r;
 }
 
-char cache[160], traces[160];
+char cache[160], traces[160], state[200], line[600];
 
 void setup(void)
 {
@@ -118,6 +118,19 @@ struct kfit_dispatcher *dispatcher(enum kfit_mode mode, const char *bans)
     return d;
 }
 
+struct kfit_dispatcher *serve(struct kfit_dispatcher_params p)
+{
+    struct kfit_dispatcher *d;
+    snprintf(state, sizeof state, "%s/state", kfit_test_dir());
+    p.mode = p.mode ? p.mode : KFIT_MODE_BOTH;
+    p.cache_dir = cache;
+    p.trace_dir = traces;
+    p.state_dir = state;
+    p.env = &env;
+    CHECK_OK(kfit_dispatcher_create(&d, &p, &err), err);
+    return d;
+}
+
 struct kfit_trace_header *header(struct kfit_dispatcher *d)
 {
     return kfit_recorder_header(kfit_dispatcher_recorder(d));
@@ -140,4 +153,18 @@ void check_gemm(struct kfit_dispatcher *d, int ldb, int threads, enum kfit_reaso
     CHECK_MSG(got == want, "ldb %d: %s, expected %s; %s", ldb, kfit_reason_name(got), kfit_reason_name(want),
               header(d)->state_text);
     CHECK(c == (want == KFIT_REASON_NONE ? 15 : -1));
+}
+
+void host_file(const char *name, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", state, name);
+    mkdir(state, 0700);
+    kfit_test_write(path, text, strlen(text));
+}
+
+void keep_line(void *ctx, enum kfit_log_level level, const char *text)
+{
+    (void)ctx;
+    snprintf(line, sizeof line, "%d %s", level, text);
 }

@@ -1,9 +1,12 @@
 #include "kfit_test.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -84,6 +87,14 @@ void kfit_test_write(const char *path, const void *data, size_t bytes)
 {
     FILE *f = fopen(path, "wb");
     CHECK_MSG(f && fwrite(data, 1, bytes, f) == bytes && !fclose(f), "cannot write %s", path);
+}
+
+void kfit_test_own_mounts(void)
+{
+    if (unshare(CLONE_NEWNS))
+        SKIP("no mount namespace: %s", strerror(errno));
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) /* the root of a chroot is no mount */
+        SKIP("mounts cannot be made private here: %s", strerror(errno));
 }
 
 int kfit_test_run(const char *const argv[], const char *const env[], char **out, char **err)

@@ -96,6 +96,8 @@ char *kfit_test_read(const char *path, size_t *bytes);
 void kfit_test_write(const char *path, const void *data, size_t bytes);
 /* Runs prepare (may be NULL) and fn in a child; its CHECKs and SKIPs count. */
 void kfit_test_child(void (*fn)(void), void (*prepare)(void));
+/* What is mounted from here on is seen by this process alone; skips the case where that cannot be. */
+void kfit_test_own_mounts(void);
 /* Runs argv (NULL-terminated) with extra environment "NAME=value" entries (may be NULL; "NAME" alone unsets);
  * returns the exit status, or 128 + signal. out and err (may be NULL) receive what it printed, malloc'ed. */
 int kfit_test_run(const char *const argv[], const char *const env[], char **out, char **err);

@@ -192,17 +192,9 @@ static void other_users(void)
     stores_refused(KFIT_STORE_WRITE, KFIT_E_PERM, "symbolic link");
 }
 
-static void private_mounts(void)
-{
-    if (unshare(CLONE_NEWNS))
-        SKIP("no mount namespace: %s", strerror(errno));
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) /* the root of a chroot is no mount */
-        SKIP("mounts cannot be made private here: %s", strerror(errno));
-}
-
 static void mount_read_only(void)
 {
-    private_mounts();
+    kfit_test_own_mounts();
     if (mount(stores_path(""), stores_path(""), NULL, MS_BIND, NULL) ||
         mount(NULL, stores_path(""), NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL))
         SKIP("no bind mount: %s", strerror(errno));
@@ -268,7 +260,7 @@ static void two_pid_namespaces(void)
 
 static void small_disk(void)
 {
-    private_mounts();
+    kfit_test_own_mounts();
     CHECK(!mkdir(stores_path(""), 0755));
     if (mount("tmpfs", stores_path(""), "tmpfs", 0, "size=400k,mode=755"))
         SKIP("no tmpfs: %s", strerror(errno));
