@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -137,15 +138,26 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path), 0;
 }
 
+/* PR_SET_PDEATHSIG is the case's own: what it has forked hears nothing of it, but is in its group. */
+#define PARENT_GONE (SIGRTMAX - 1) /* no case's */
+static void end_all(int sig)
+{
+    (void)sig;
+    kill(0, SIGKILL);
+}
+
 static int run_case(const struct kfit_test *t)
 {
     const char *tmp = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%s/kfit-test-XXXXXX", tmp && strlen(tmp) < 40 ? tmp : "/tmp");
     if (!mkdtemp(dir))
         return 1;
-    pid_t pid = fork();
+    const pid_t parent = getpid(), pid = fork();
     if (!pid) {
         setpgid(0, 0);
+        /* a time limit kills the parent alone, which may be gone already */
+        if (signal(PARENT_GONE, end_all) == SIG_ERR || prctl(PR_SET_PDEATHSIG, PARENT_GONE) || getppid() != parent)
+            _exit(1);
         setenv("XDG_STATE_HOME", dir, 1); /* no case remembers another's crashes */
         t->fn();
         fflush(stdout);
