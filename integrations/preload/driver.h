@@ -59,7 +59,9 @@ uint64_t kfit_image_hash_file(const char *path);
 /* ---- graphs.c ---- */
 /* into_graph: which someone has already, who may do anything with it. */
 void kfit_capture_begun(int r, void *stream, bool into_graph);
-void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph);
+/* Before the call that ends one: it is beyond those that there is room for. */
+bool kfit_capture_unplaced(void *stream);
+void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool unplaced);
 void kfit_capture_launch(uint64_t id, struct kfit_gpu *gpu, const struct kfit_trace_kernel *k);
 /* CUDA_KERNEL_NODE_PARAMS_v2, and the beginning of _v3; the first version ends before `kernel`. */
 struct kfit_kernel_node {

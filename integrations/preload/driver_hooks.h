@@ -73,8 +73,9 @@
               (kfit_cu_stream stream, void **after, const void *edges, size_t n, unsigned flags),            \
               (stream, after, edges, n, flags), , kfit_capture_untied(r, STREAM(stream), flags))             \
     KFIT_BOTH(X, cuStreamEndCapture, cuStreamEndCapture, 10000,                                              \
-              (kfit_cu_stream stream, kfit_cu_graph * graph), (stream, graph), ,                             \
-              kfit_capture_ended(r, STREAM(stream), graph))                                                  \
+              (kfit_cu_stream stream, kfit_cu_graph * graph), (stream, graph),                               \
+              const bool unplaced = kfit_capture_unplaced(STREAM(stream)),                                   \
+              kfit_capture_ended(r, STREAM(stream), graph, unplaced))                                        \
     /* graphs: graphs.c */                                                                                   \
     X(cuGraphAddKernelNode, 0, cuGraphAddKernelNode, 10000, (KFIT_NODE, const void *params),                 \
       (node, graph, after, n, params), , kfit_graph_kernel(r, graph, params, false))                         \

@@ -205,8 +205,33 @@ void kfit_capture_begun(int r, void *stream, bool into_graph)
     kfit_manners_end(manners);
 }
 
+static struct capture *capture_begun_on(const void *stream)
+{
+    for (unsigned i = 0; i < CAPTURES; i++)
+        if (captures[i].id && captures[i].stream == stream)
+            return &captures[i];
+    return NULL;
+}
+
+/* That one without a place was there to be ended is known from its stream alone, beforehand. One with a place is known by
+ * that, and so counted once, whoever else tries to end it. */
+bool kfit_capture_unplaced(void *stream)
+{
+    uint64_t id;
+    bool unplaced = false;
+    if ((uintptr_t)stream <= 1 || !capture_status(stream, &id))
+        return false;
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        unplaced = !capture_begun_on(stream);
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+    return unplaced;
+}
+
 /* A capture that was broken ends with an error, and the one that ended wrongly goes on. */
-void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph)
+void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool unplaced)
 {
     uint64_t id;
     struct capture ended = {0};
@@ -214,11 +239,10 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph)
         return;
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
-        for (unsigned i = 0; i < CAPTURES; i++)
-            if (captures[i].id && captures[i].stream == stream) {
-                ended = captures[i];
-                captures[i] = (struct capture){0};
-            }
+        for (struct capture *c; (c = capture_begun_on(stream));) {
+            ended = *c;
+            *c = (struct capture){0};
+        }
         if (!r && *graph) { /* which may have been there before */
             struct list *l = list_of(*graph);
             list_append(&l, ended.list);
@@ -227,7 +251,7 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph)
         list_free(ended.list);
         kfit_handles_unlock();
     }
-    if (!r || ended.id)
+    if (!r || ended.id || unplaced)
         __atomic_fetch_sub(&kfit_captures, 1, __ATOMIC_RELAXED);
     kfit_manners_end(manners);
 }

@@ -257,6 +257,29 @@ static void *end_elsewhere(void *unused)
     return (void *)(intptr_t)cu.cuStreamEndCapture(stream, &graph);
 }
 
+/* More captures at once than there is room for; of the two that nothing is known of one breaks, and the other is the last. */
+static void ends_beyond_what_is_known(kfit_cu_event event)
+{
+    enum { ROOM = 64 };
+    kfit_cu_stream streams[ROOM], unknown[2];
+    kfit_cu_graph graph;
+    for (int i = 0; i < ROOM + 2; i++) {
+        kfit_cu_stream *s = i < ROOM ? &streams[i] : &unknown[i - ROOM];
+        OK(cu.cuStreamCreate(s, 0));
+        OK(cu.cuStreamBeginCapture_v2(*s, i == ROOM + 1 ? 0 : 2));
+        launch_on(*s, a, 1);
+    }
+    IS(cu.cuEventQuery(event), 900);
+    FAILS(cu.cuStreamEndCapture(second, &graph)); /* as nothing captures there, it ends nothing */
+    IS(cu.cuStreamEndCapture(unknown[1], &graph), 901);
+    FAILS(cu.cuStreamEndCapture(unknown[1], &graph));
+    FAILS(cu.cuStreamEndCapture(second, &graph));
+    for (int i = 0; i < ROOM; i++)
+        OK(cu.cuStreamEndCapture(streams[i], &graph));
+    launch_on(unknown[0], a, 1); /* not a launch yet */
+    OK(cu.cuStreamEndCapture(unknown[0], &graph));
+}
+
 /* However captures end, and whoever tries to end them: those that go on are heard, and none is when the last has ended. As
  * the double has it. */
 static void play_ends(int argc, char **argv)
@@ -316,6 +339,9 @@ static void play_ends(int argc, char **argv)
     OK(cu.cuStreamEndCapture(second, &graph));
     replay(exec, 100);
     replay(instantiated(graph), 1000); /* c 1 */
+    nothing_captures();
+
+    ends_beyond_what_is_known(event);
     nothing_captures();
 }
 

@@ -254,7 +254,7 @@ static void captures_end_in_every_way_and_once(void)
     PLAY("proc12", "ends");
     struct kfit_trace *t = trace_only(kfit_test_dir());
     CHECK_INT(kfit_trace_graph_count(t), 5);
-    expect(t, 3 + 20 + 100 + 20000, 7 * 2, 1000);
+    expect(t, 3 + 20 + 100 + 20000, 8 * 2, 1000);
 }
 #endif
 
