@@ -10,7 +10,7 @@
            "R=4 WK=4 WN=2 U=1 D=2 MINB=2",
            "R=2 WK=4 WN=2 U=2 D=2 MINB=2"],
  "require":["TA == 0", "TB == 1", "ALIGN == 16", "BYTES_A == 4", "TYPE_B == TYPE_A", "M <= 16", "K % 4 == 0", "BATCH <= 65535",
-            "WK*WN >= 2 && WK*WN <= 32", "ceil(K,128*U*WK) <= 64", "D == 1 || D <= ceil(K,128*U*WK)",
+            "WK*WN >= 2 && WK*WN <= 32", "ceil(K,128*U*WK)*U*4*(R*M + 2*R + 2*M) <= 8000", "D == 1 || D <= ceil(K,128*U*WK)",
             "4*min(D,ceil(K,128*U*WK))*U*(R + M) + R*M + 40 <= min(256, 2048/(WK*WN*MINB))"],
  "launches":[{"entry":"kfit_main", "grid":["ceil(N,R*WN)", "BATCH", 1], "block":["32*WK*WN", 1, 1], "smem":"4*WK*WN*R*M"}]}
 */
