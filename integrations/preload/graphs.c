@@ -142,10 +142,10 @@ static void list_append(struct list **at, const struct list *more)
         (*at)->lost += more->lost;
     if (more && more->slabs) {
         struct list *l = list_begun(at, more->gpu);
-        if (l)
-            l->slabs = OWN;
-        else
+        if (!l)
             lose_slabs();
+        else if (!l->slabs) /* else what was made of the others may still run */
+            l->slabs = OWN;
     }
 }
 

@@ -16,7 +16,7 @@
 #include "kfit/op.h"
 #include "preload.h"
 
-enum { SLABS_MAX = 4096, ALIGN = 256, STREAMS = 1024, PROBES = 32, CAPTURED_MAX = 256, AT_ONCE = 64 };
+enum { SLABS_MAX = 4096, ALIGN = 256, STREAMS = 1024, PROBES = 32, CAPTURED_MAX = 256 };
 
 struct kfit_pool {
     char *base;
@@ -178,12 +178,12 @@ void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *st
 
 /* ---- other slabs for a graph ---- */
 
-/* One for each that it had. */
+/* One for each that it had: the launches of one kernel hand on what they wrote. */
 struct renewal {
-    unsigned count;
-    struct {
+    unsigned count, room;
+    struct renewed {
         char *old, *new;
-    } slab[AT_ONCE];
+    } * slab;
 };
 
 /* What a graph must not share it gets beyond the cap, if need be. */
@@ -191,9 +191,17 @@ static kfit_cu_result renew_slab(struct renewal *r, struct kfit_gpu *gpu, char *
 {
     const struct kfit_cuda *cu;
     kfit_cu_context was = NULL;
-    for (unsigned i = 0; i < r->count; i++)
+    for (unsigned i = r->count; i-- > 0;)
         if (r->slab[i].old == old)
             return *new = r->slab[i].new, 0;
+    if (r->count == r->room) {
+        const unsigned room = r->room ? 2 * r->room : 16;
+        struct renewed *more = realloc(r->slab, room * sizeof *more);
+        if (!more)
+            return KFIT_CU_OUT_OF_MEMORY;
+        r->slab = more;
+        r->room = room;
+    }
     if (!(*new = kfit_slab_take(gpu->pool))) {
         kfit_cu_result failed = KFIT_CU_OUT_OF_MEMORY;
         if (kfit_cuda_load(&cu, NULL) == KFIT_OK && !cu->context_current(&was)) {
@@ -204,10 +212,7 @@ static kfit_cu_result renew_slab(struct renewal *r, struct kfit_gpu *gpu, char *
         if (failed)
             return failed;
     }
-    if (r->count < AT_ONCE) {
-        r->slab[r->count].old = old;
-        r->slab[r->count++].new = *new;
-    }
+    r->slab[r->count++] = (struct renewed){old, *new};
     return 0;
 }
 
@@ -269,6 +274,7 @@ int kfit_renew_graph(kfit_cu_graph graph)
     struct renewal r = {0};
     struct kfit_manners manners = kfit_manners_begin();
     kfit_cu_result failed = renew_nodes(&r, graph);
+    free(r.slab);
     kfit_manners_end(manners);
     return failed;
 }
@@ -286,6 +292,7 @@ int kfit_renew_captured(void *stream)
     for (size_t i = 0; !failed && i < n; i++) {
         struct renewal r = {0};
         failed = renew_node(&r, nodes[i]);
+        free(r.slab);
     }
     kfit_manners_end(manners);
     return failed;

@@ -129,6 +129,11 @@ static void children(void)
     check("children", 2 + 2 * 4 + 2 * 5 + 2 * 2);
 }
 
+static void graphs_that_grow(void)
+{
+    check("grown", 2 * 2 + 4 + 2 * 2 * 70);
+}
+
 static void the_first_call_is_captured(void)
 {
     check("first", 2);
@@ -272,6 +277,7 @@ static const struct kfit_test tests[] = {
     TEST(streams_of_a_capture),
     TEST(what_is_made_of_one_graph),
     TEST(children),
+    TEST(graphs_that_grow),
     TEST(the_first_call_is_captured),
     TEST(captures_into_a_graph_are_the_originals),
     TEST(zero_and_scratch),

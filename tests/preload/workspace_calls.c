@@ -343,6 +343,37 @@ static void play_children(void)
     all_differ(slab, n);
 }
 
+/* One that grew after something was made of it; one of more children than anybody counts on. */
+static void play_grown(void)
+{
+    enum { MANY = 70 };
+    kfit_cu_graph parent;
+    uint64_t slab[4], at_first[MANY];
+    void *node[MANY];
+    OK(cuGraphCreate(&parent, 0));
+    OK(cuGraphAddChildGraphNode(&node[0], parent, NULL, 0, captured(2)));
+    kfit_cu_exec first = made_of(parent);
+    OK(cuGraphAddChildGraphNode(&node[1], parent, &node[0], 1, captured(2)));
+    slab[0] = slab_of(first);
+    two_slabs(made_of(parent), 2, slab + 1);
+    slab[3] = slab_of(first);
+    THAT(slab[3] == slab[0]);
+    all_differ(slab, 3);
+    for (int i = 2; i < MANY; i++)
+        OK(cuGraphAddChildGraphNode(&node[i], parent, &node[i - 1], 1, captured(2)));
+    for (int again = 0; again < 2; again++) {
+        kfit_cu_exec exec = made_of(parent);
+        const unsigned run = runs();
+        launch(exec);
+        THAT(runs() == run + 2 * MANY);
+        for (unsigned i = 0; i < MANY; i++) {
+            at_first[i] = at(run + 2 * i);
+            THAT(at(run + 2 * i + 1) == at_first[i]); /* one may read what the other wrote */
+        }
+        all_differ(at_first, MANY);
+    }
+}
+
 /* A graph that someone holds while it is captured into gets the original's calls. */
 static void play_into(void)
 {
@@ -432,7 +463,7 @@ int main(int argc, char **argv)
         void (*play)(void);
     } scenes[] = {
         {"streams", play_streams},   {"captures", play_captures}, {"forked", play_forked}, {"again", play_again},
-        {"children", play_children}, {"into", play_into},         {"many", play_many},     {"memory", play_memory},
+        {"children", play_children}, {"grown", play_grown}, {"into", play_into},         {"many", play_many},     {"memory", play_memory},
         {"first", play_first},       {"zero", play_zero},
     };
     if (argc != 3)
