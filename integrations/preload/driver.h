@@ -83,8 +83,8 @@ int kfit_graph_use_node(const void *params);
 void kfit_graph_used(int r, kfit_cu_graph graph);
 void kfit_graph_used_node(int r, const void *params);
 void kfit_capture_untied(int r, void *stream, unsigned flags);
-/* A slab for what this stream launches in a capture, the same each time; NULL: none. Under the handles' lock. */
-char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, void *stream);
+/* A slab for what this stream (its id + 1) launches in a capture, the same each time; NULL: none. Under the handles' lock. */
+char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, uint64_t stream);
 void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph);
 /* r, or what became of it. */
 int kfit_exec_launched(int r, kfit_cu_exec exec, void *stream);

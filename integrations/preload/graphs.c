@@ -36,11 +36,11 @@ enum { ACTIVE = 1, CAPTURES = 64 };
 enum { STREAMS = 4 }; /* of one capture that have a slab */
 struct capture {
     uint64_t id; /* never used again in a process; 0: free */
-    void *stream;
+    uint64_t stream;
     struct list *list;
     bool into_graph;
     struct {
-        void *stream;
+        uint64_t stream;
         char *slab; /* NULL: free */
     } on[STREAMS];
 };
@@ -174,6 +174,13 @@ static int capture_status(void *stream, uint64_t *id)
     return kfit_driver.cuStreamGetCaptureInfo_v2(stream, &status, id, NULL, NULL, NULL) ? 0 : status;
 }
 
+/* Handles are used again, and one stands for each thread's own stream. */
+static uint64_t stream_id(void *stream)
+{
+    unsigned long long id;
+    return kfit_driver.cuStreamGetId(stream, &id) ? kfit_handle_key(stream) : id + 1;
+}
+
 /* The legacy stream (0 or 1) cannot capture, and must not be asked while another one does. */
 bool kfit_capture_of(void *stream, uint64_t *id)
 {
@@ -196,16 +203,17 @@ void kfit_capture_begun(int r, void *stream, bool into_graph)
         return;
     struct kfit_manners manners = kfit_manners_begin();
     __atomic_fetch_add(&kfit_captures, 1, __ATOMIC_RELAXED);
+    const uint64_t of = stream_id(stream);
     if (capture_status(stream, &id) == ACTIVE && kfit_handles_lock()) {
         struct capture *c = capture_find(0);
         if (c) /* else its calls are in no graph */
-            *c = (struct capture){.id = id, .stream = stream, .into_graph = into_graph};
+            *c = (struct capture){.id = id, .stream = of, .into_graph = into_graph};
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
 }
 
-static struct capture *capture_begun_on(const void *stream)
+static struct capture *capture_begun_on(uint64_t stream)
 {
     for (unsigned i = 0; i < CAPTURES; i++)
         if (captures[i].id && captures[i].stream == stream)
@@ -222,8 +230,9 @@ bool kfit_capture_unplaced(void *stream)
     if ((uintptr_t)stream <= 1 || !capture_status(stream, &id))
         return false;
     struct kfit_manners manners = kfit_manners_begin();
+    const uint64_t of = stream_id(stream);
     if (kfit_handles_lock()) {
-        unplaced = !capture_begun_on(stream);
+        unplaced = !capture_begun_on(of);
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -238,8 +247,9 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool un
     if (capture_status(stream, &id))
         return;
     struct kfit_manners manners = kfit_manners_begin();
+    const uint64_t of = stream_id(stream);
     if (kfit_handles_lock()) {
-        for (struct capture *c; (c = capture_begun_on(stream));) {
+        for (struct capture *c; (c = capture_begun_on(of));) {
             ended = *c;
             *c = (struct capture){0};
         }
@@ -276,7 +286,7 @@ static void capture_add(uint64_t id, struct kfit_gpu *gpu, const struct kfit_tra
     kfit_manners_end(manners);
 }
 
-char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, void *stream)
+char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, uint64_t stream)
 {
     struct capture *c = capture_find(id);
     struct list *l = c && !c->into_graph ? list_begun(&c->list, gpu) : NULL;
@@ -300,11 +310,12 @@ void kfit_capture_untied(int r, void *stream, unsigned flags)
     if (r || flags != SET || !kfit_capture_of(stream, &id))
         return;
     struct kfit_manners manners = kfit_manners_begin();
+    const uint64_t of = stream_id(stream);
     if (kfit_handles_lock()) {
         struct capture *c = capture_find(id);
         for (unsigned i = 0; c && i < STREAMS; i++)
-            if (c->on[i].stream == stream)
-                c->on[i].stream = NULL; /* the slab stays: it is in use */
+            if (c->on[i].stream == of)
+                c->on[i].stream = 0; /* the slab stays: it is in use */
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);

@@ -101,17 +101,14 @@ static bool fits(const struct kfit_pool *p, const struct kfit_kernel *k)
     return k->workspace_bytes <= (k->workspace_init == KFIT_WS_ZERO ? p->scratch_at : p->slab - p->scratch_at);
 }
 
-static char *slab_of_stream(struct kfit_pool *p, void *stream)
+static char *slab_of_stream(struct kfit_pool *p, uint64_t id)
 {
-    unsigned long long id;
-    if (kfit_driver.cuStreamGetId(stream, &id))
-        return NULL;
     uint32_t at = (uint32_t)(id * 0x9e3779b97f4a7c15u >> 54);
     for (unsigned i = 0; i < PROBES; i++, at = (at + 1) % STREAMS) {
         uint64_t have = __atomic_load_n(&p->streams[at].id, __ATOMIC_ACQUIRE);
-        if (have == id + 1)
+        if (have == id)
             return __atomic_load_n(&p->streams[at].slab, __ATOMIC_ACQUIRE);
-        if (!have && __atomic_compare_exchange_n(&p->streams[at].id, &have, id + 1, false, __ATOMIC_ACQ_REL,
+        if (!have && __atomic_compare_exchange_n(&p->streams[at].id, &have, id, false, __ATOMIC_ACQ_REL,
                                                  __ATOMIC_ACQUIRE)) {
             char *slab = kfit_slab_take(p);
             __atomic_store_n(&p->streams[at].slab, slab, __ATOMIC_RELEASE);
@@ -160,15 +157,16 @@ void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *st
 {
     struct kfit_pool *p = __atomic_load_n(&gpu->pool, __ATOMIC_ACQUIRE);
     char *slab = NULL;
-    if (!p || !fits(p, k))
+    unsigned long long id;
+    if (!p || !fits(p, k) || kfit_driver.cuStreamGetId(stream, &id))
         return NULL;
     if (!capture) {
-        slab = slab_of_stream(p, stream);
+        slab = slab_of_stream(p, id + 1);
     } else {
         struct kfit_manners manners = kfit_manners_begin();
         if (kfit_handles_lock()) {
             if (note_captured(gpu, k))
-                slab = kfit_capture_slab(*capture, gpu, stream);
+                slab = kfit_capture_slab(*capture, gpu, id + 1);
             kfit_handles_unlock();
         }
         kfit_manners_end(manners);

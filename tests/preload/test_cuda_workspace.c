@@ -119,6 +119,11 @@ static void streams_of_a_capture(void)
     check("forked", 6);
 }
 
+static void streams_of_threads(void)
+{
+    check("own", 2 + 2 * 2 + 2);
+}
+
 static void what_is_made_of_one_graph(void)
 {
     check("again", 6 * 2 + 3 * 2 + 2);
@@ -275,6 +280,7 @@ static const struct kfit_test tests[] = {
     TEST(a_stream_has_its_own),
     TEST(a_capture_has_its_own),
     TEST(streams_of_a_capture),
+    TEST(streams_of_threads),
     TEST(what_is_made_of_one_graph),
     TEST(children),
     TEST(graphs_that_grow),

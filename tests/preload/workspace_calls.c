@@ -2,10 +2,13 @@
  * kernel (workspace.cu) multiplies nothing, but notes for each run where it worked. A scene ends with a line "done"; what is
  * wrong ends it before. cuBLAS is called by a symbol, the driver by dlsym. */
 #include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kfit/cuda.h"
 
@@ -49,12 +52,13 @@ MORE(X)
         }                                                                                                    \
     } while (0)
 
-enum { R_16BF = 14, COMPUTE_32F = 68, TENSOR_OP = 99, WORKSPACE_BYTES = 32 << 20 };
+enum { RELAXED = 2, R_16BF = 14, COMPUTE_32F = 68, TENSOR_OP = 99, WORKSPACE_BYTES = 32 << 20 };
 enum { RUNS_MAX = 1000, C_BYTES = 512, CALLS_MAX = 1000 };
 
 static const struct kfit_cuda *cu;
 static any blas;
-static kfit_cu_stream one, two;
+static kfit_cu_context context;
+static kfit_cu_stream one, two, own = (kfit_cu_stream)2; /* CU_STREAM_PER_THREAD */
 static kfit_cu_ptr notes, operand, results;
 static unsigned calls; /* each has a result of its own */
 static bool capturing;
@@ -68,7 +72,6 @@ static struct {
 static int start(const char *cublas)
 {
     kfit_cu_device device;
-    kfit_cu_context context;
     kfit_cu_ptr workspace;
     if (kfit_cuda_load(&cu, NULL) != KFIT_OK || cu->init(0) || cu->device_get(&device, 0))
         return 77;
@@ -201,7 +204,7 @@ static void all_differ(const uint64_t *slab, unsigned n)
 static void play_streams(void)
 {
     uint64_t slab[5];
-    kfit_cu_stream third, streams[] = {one, two, NULL, (kfit_cu_stream)2};
+    kfit_cu_stream third, streams[] = {one, two, NULL, own};
     for (int i = 0; i < 8; i++)
         gemm(streams[i % 4]);
     for (unsigned i = 0; i < 4; i++) {
@@ -253,6 +256,80 @@ static void play_forked(void)
     THAT(at_call(call[0]) == at_call(call[2]) && at_call(call[0]) == at_call(call[4]));
     THAT(at_call(call[1]) == at_call(call[3]));
     all_differ((uint64_t[]){at_call(call[0]), at_call(call[1]), at_call(call[5])}, 3);
+}
+
+/* The thread's own streams, which all have one handle: some in one capture, and each one's capture at once. */
+static kfit_cu_event fork_event, join_event;
+static unsigned own_call;
+static kfit_cu_graph own_graph;
+
+static sem_t finished;
+
+/* With a thread would go its stream. */
+static void *in_thread(void *f)
+{
+    OK(cu->context_set(context));
+    (*(void (**)(void))f)();
+    OK(sem_post(&finished));
+    while (pause())
+        ;
+    return NULL;
+}
+
+static void elsewhere(void (*f)(void))
+{
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, in_thread, &f));
+    while (sem_wait(&finished))
+        ;
+}
+
+static void join_in(void)
+{
+    OK(cuStreamWaitEvent(own, fork_event, 0));
+    own_call = gemm(own);
+    OK(cu->event_record(join_event, own));
+    OK(cuStreamWaitEvent(one, join_event, 0));
+}
+
+static void capture_own(void)
+{
+    OK(cu->capture_begin(own, RELAXED));
+    own_call = gemm(own);
+    OK(cu->capture_end(own, &own_graph));
+}
+
+static void play_own(void)
+{
+    unsigned call[2];
+    kfit_cu_exec exec[4];
+    kfit_cu_graph graph;
+    OK(cu->event_create(&fork_event, 0));
+    OK(cu->event_create(&join_event, 0));
+    OK(cu->capture_begin(one, RELAXED));
+    capturing = true;
+    OK(cu->event_record(fork_event, one));
+    elsewhere(join_in);
+    call[0] = own_call;
+    elsewhere(join_in);
+    call[1] = own_call;
+    launch(made_of(end()));
+    all_differ((uint64_t[]){at_call(call[0]), at_call(call[1])}, 2);
+    OK(cu->capture_begin(own, RELAXED));
+    capturing = true;
+    call[0] = gemm(own);
+    elsewhere(capture_own);
+    gemm(own);
+    capturing = false;
+    OK(cu->capture_end(own, &graph));
+    exec[0] = made_of(graph);
+    exec[1] = made_of(graph);
+    exec[2] = made_of(own_graph);
+    exec[3] = made_of(own_graph);
+    uint64_t slab[4];
+    for (int i = 0; i < 4; i++)
+        slab[i] = slab_of(exec[i]);
+    all_differ(slab, 4);
 }
 
 /* Executable graphs of one graph, and of copies of it, may run at once. */
@@ -462,7 +539,7 @@ int main(int argc, char **argv)
         const char *name;
         void (*play)(void);
     } scenes[] = {
-        {"streams", play_streams},   {"captures", play_captures}, {"forked", play_forked}, {"again", play_again},
+        {"streams", play_streams},   {"captures", play_captures}, {"forked", play_forked}, {"own", play_own}, {"again", play_again},
         {"children", play_children}, {"grown", play_grown}, {"into", play_into},         {"many", play_many},     {"memory", play_memory},
         {"first", play_first},       {"zero", play_zero},
     };
