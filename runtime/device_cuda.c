@@ -336,6 +336,12 @@ bool kfit_cuda_launches(const struct kfit_kernel *k, const void *function, unsig
     return false;
 }
 
+unsigned kfit_cuda_launch_count(const struct kfit_kernel *k)
+{
+    const struct loaded *l = k->entry;
+    return l->launches;
+}
+
 static enum kfit_status alloc(size_t bytes, void **out, struct kfit_error *err)
 {
     kfit_cu_ptr p = 0;

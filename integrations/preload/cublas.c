@@ -85,12 +85,13 @@ struct offer {
     struct kfit_cuda_call call;
     struct kfit_gpu *gpu;
     uint64_t capture;
+    struct kfit_hold hold;
 };
 
 static void *workspace_of(const struct kfit_cuda_call *call, const struct kfit_kernel *k)
 {
-    const struct offer *o = (const struct offer *)(const void *)call;
-    return kfit_workspace(o->gpu, k, call->stream, call->capturing ? &o->capture : NULL);
+    struct offer *o = (struct offer *)(uintptr_t)call;
+    return kfit_workspace(o->gpu, k, call->stream, call->capturing ? &o->capture : NULL, &o->hold);
 }
 
 bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const union kfit_key *key,
@@ -104,6 +105,7 @@ bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const u
     o.call.capturing = kfit_captures && kfit_capture_of(stream, &o.capture);
     uint32_t *making = o.call.capturing ? kfit_capture_calls(gpu) : NULL;
     enum kfit_reason reason = kfit_dispatch_cuda(gpu->dispatcher, key, args, &o.call, &slot);
+    kfit_workspace_end(o.hold);
     if (o.call.capturing)
         kfit_capture_note(o.capture, gpu, slot, reason, making);
     return reason == KFIT_REASON_NONE;

@@ -43,9 +43,23 @@ extern __thread unsigned kfit_library_depth __attribute__((tls_model("initial-ex
  * current. */
 void kfit_pool_make(struct kfit_gpu *gpu, size_t most);
 
-/* k->workspace_bytes for a launch of k on `stream`, in this capture if it is in one; NULL: none left. Without a
- * capture no lock, and one query of the stream. */
-void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *stream, const uint64_t *capture);
+/* Who launches with it just now: so many kernels of one launch, or -1: one of several. */
+struct kfit_hold {
+    int32_t *who;
+    int32_t share;
+};
+
+/* k->workspace_bytes for a launch of k on `stream`, in this capture if it is in one; NULL: none left, or another thread
+ * is in the midst of launching there what must not be mixed with k. Without a capture no lock, and one query of the
+ * stream. */
+void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *stream, const uint64_t *capture,
+                     struct kfit_hold *hold);
+/* k was launched, or was not. */
+static inline void kfit_workspace_end(struct kfit_hold hold)
+{
+    if (hold.who)
+        __atomic_fetch_sub(hold.who, hold.share, __ATOMIC_RELEASE);
+}
 
 /* ---- graphs.c ---- */
 

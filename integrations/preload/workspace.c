@@ -22,6 +22,7 @@ struct kfit_pool {
     char *base;
     size_t slab, scratch_at; /* what must stay zero is at the beginning */
     uint32_t count, used;
+    int32_t who[SLABS_MAX]; /* struct kfit_hold */
     struct {
         uint64_t id; /* cuStreamGetId's, which no other stream ever has, + 1; 0: free */
         char *slab;  /* NULL: being found */
@@ -153,7 +154,22 @@ static const struct captured *captured_of(const void *function, unsigned *params
     return NULL;
 }
 
-void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *stream, const uint64_t *capture)
+/* Threads that launch on one stream: what one launch of a kernel hands on to the next nobody else's may come between. Who
+ * finds that it would does not wait. */
+static bool hold(struct kfit_pool *p, const char *slab, const struct kfit_kernel *k, struct kfit_hold *h)
+{
+    int32_t *who = &p->who[(size_t)(slab - p->base) / p->slab], now = __atomic_load_n(who, __ATOMIC_RELAXED);
+    const int32_t share = kfit_cuda_launch_count(k) > 1 ? -1 : 1;
+    while (share > 0 ? now >= 0 : !now)
+        if (__atomic_compare_exchange_n(who, &now, now + share, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+            *h = (struct kfit_hold){who, share};
+            return true;
+        }
+    return false;
+}
+
+void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *stream, const uint64_t *capture,
+                     struct kfit_hold *h)
 {
     struct kfit_pool *p = __atomic_load_n(&gpu->pool, __ATOMIC_ACQUIRE);
     char *slab = NULL;
@@ -171,7 +187,7 @@ void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *st
         }
         kfit_manners_end(manners);
     }
-    return slab ? slab + part(p, k) : NULL;
+    return slab && hold(p, slab, k, h) ? slab + part(p, k) : NULL;
 }
 
 /* ---- other slabs for a graph ---- */

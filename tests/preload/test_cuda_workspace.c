@@ -257,6 +257,20 @@ static void memory_that_cannot_be_had(void)
     CHECK_INT(kfit_trace_header(trace_of(0))->loaded.winners, 1);
 }
 
+/* What the first of two launches writes is the second one's to read. */
+static void nothing_between_two_launches(void)
+{
+    struct made m;
+    begin("");
+    make_notes(&m, "300", "scratch", plain);
+    m.record.plan.launches[1] = m.record.plan.launches[0];
+    m.record.plan.launch_count = 2;
+    publish(&m, 1);
+    CHECK_STR(play("split", NULL), "done\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_NONE, 3);
+    check_calls(trace_of(0), plain, KFIT_REASON_WORKSPACE, 1);
+}
+
 /* The second of two launches may be refused, and the first has run. */
 static void several_launches_do_not_leave_zero(void)
 {
@@ -296,6 +310,7 @@ static const struct kfit_test tests[] = {
     TEST(threads_that_start_together_take_it_once),
     TEST(memory_that_may_not_be),
     TEST(memory_that_cannot_be_had),
+    TEST(nothing_between_two_launches),
     TEST(several_launches_do_not_leave_zero),
 #endif
 };

@@ -533,6 +533,37 @@ static void play_zero(void)
     }
 }
 
+/* Another thread calls on the same stream while a kernel of two launches is between them. As the double has it. */
+static unsigned launches;
+
+static void call_meanwhile(void)
+{
+    calls++; /* of the call that is under way */
+    gemm(one);
+}
+
+static void seen_launch(const char *name, double start_ns, double end_ns)
+{
+    (void)name, (void)start_ns, (void)end_ns;
+    if (++launches == 2)
+        elsewhere(call_meanwhile);
+}
+
+static void play_split(void)
+{
+    void (*observe)(void (*)(const char *, double, double));
+    gemm(one);
+    *(void **)&observe = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "kfit_double_observe");
+    THAT(observe != NULL);
+    observe(seen_launch);
+    gemm(one);
+    observe(NULL);
+    gemm(one);
+    THAT(runs() % 2 == 0);
+    for (unsigned i = 0; i < runs(); i += 2)
+        THAT(at(i) == at(i + 1) && seen.run[i].c == seen.run[i + 1].c);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -541,7 +572,7 @@ int main(int argc, char **argv)
     } scenes[] = {
         {"streams", play_streams},   {"captures", play_captures}, {"forked", play_forked}, {"own", play_own}, {"again", play_again},
         {"children", play_children}, {"grown", play_grown}, {"into", play_into},         {"many", play_many},     {"memory", play_memory},
-        {"first", play_first},       {"zero", play_zero},
+        {"first", play_first},       {"zero", play_zero}, {"split", play_split},
     };
     if (argc != 3)
         return 2;

@@ -202,6 +202,8 @@ enum kfit_status kfit_cuda_attach(kfit_cu_context *context, kfit_cu_device *ordi
  * k->nargs-th. Any thread. */
 struct kfit_kernel;
 bool kfit_cuda_launches(const struct kfit_kernel *k, const void *function, unsigned *params);
+/* How many launches a run of k is. Any thread. */
+unsigned kfit_cuda_launch_count(const struct kfit_kernel *k);
 
 /* Turns a failed call into a status and a text: "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of memory)". what: the
  * driver's name of the function, or a call of the table's member as written, "mem_alloc(&p, 1)". */
