@@ -50,8 +50,8 @@ struct kfit_hold {
 };
 
 /* k->workspace_bytes for a launch of k on `stream`, in this capture if it is in one; NULL: none left, or another thread
- * is in the midst of launching there what must not be mixed with k. Without a capture no lock, and one query of the
- * stream. */
+ * is in the midst of launching there what must not be mixed with k. Without a capture no lock, and two queries of
+ * the stream. */
 void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *stream, const uint64_t *capture,
                      struct kfit_hold *hold);
 /* k was launched, or was not. */

@@ -168,6 +168,15 @@ static bool hold(struct kfit_pool *p, const char *slab, const struct kfit_kernel
     return false;
 }
 
+/* As graphs.c does not know: a program may have come by the driver's own functions, or by one that we never heard of. */
+static bool captures_unseen(void *stream)
+{
+    int status = 0;
+    uint64_t id;
+    return (uintptr_t)stream > 1 &&
+           (kfit_driver.cuStreamGetCaptureInfo_v2(stream, &status, &id, NULL, NULL, NULL) || status);
+}
+
 void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *stream, const uint64_t *capture,
                      struct kfit_hold *h)
 {
@@ -177,7 +186,7 @@ void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *st
     if (!p || !fits(p, k) || kfit_driver.cuStreamGetId(stream, &id))
         return NULL;
     if (!capture) {
-        slab = slab_of_stream(p, id + 1);
+        slab = captures_unseen(stream) ? NULL : slab_of_stream(p, id + 1);
     } else {
         struct kfit_manners manners = kfit_manners_begin();
         if (kfit_handles_lock()) {

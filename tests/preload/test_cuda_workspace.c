@@ -152,6 +152,15 @@ static void captures_into_a_graph_are_the_originals(void)
     check_calls(trace_of(0), plain, KFIT_REASON_WORKSPACE, 1);
 }
 
+static void captures_that_nobody_saw_begin(void)
+{
+    start("");
+    publish_notes("300", "scratch");
+    CHECK_STR(play("unseen", NULL), "done\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_NONE, 1);
+    check_calls(trace_of(0), plain, KFIT_REASON_WORKSPACE, 1);
+}
+
 static void zero_and_scratch(void)
 {
     struct made m[2];
@@ -300,6 +309,7 @@ static const struct kfit_test tests[] = {
     TEST(graphs_that_grow),
     TEST(the_first_call_is_captured),
     TEST(captures_into_a_graph_are_the_originals),
+    TEST(captures_that_nobody_saw_begin),
     TEST(zero_and_scratch),
     TEST(when_there_is_no_more),
     TEST(no_need_no_memory),

@@ -451,6 +451,26 @@ static void play_grown(void)
     }
 }
 
+/* A capture whose begin nobody saw gets the original's calls: what is in a graph must not work in its stream's memory. */
+static void play_unseen(void)
+{
+    void *(*plain)(void *, const char *) = NULL;
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    void *libc = dlopen("libc.so.6", RTLD_LAZY), *libcuda = dlopen("libcuda.so.1", RTLD_LAZY);
+    kfit_cu_result (*unseen)(kfit_cu_stream, int);
+    for (int i = 0; i < 3 && !plain; i++)
+        *(void **)&plain = dlvsym(libc, "dlsym", versions[i]);
+    THAT(plain != NULL);
+    *(void **)&unseen = plain(libcuda, "cuStreamBeginCapture_v2");
+    THAT(unseen && (void *)unseen != dlsym(libcuda, "cuStreamBeginCapture_v2"));
+    gemm(one);
+    OK(unseen(one, 0));
+    capturing = true;
+    gemm(one);
+    launch(made_of(end()));
+    THAT(runs() == 1);
+}
+
 /* A graph that someone holds while it is captured into gets the original's calls. */
 static void play_into(void)
 {
@@ -572,7 +592,7 @@ int main(int argc, char **argv)
     } scenes[] = {
         {"streams", play_streams},   {"captures", play_captures}, {"forked", play_forked}, {"own", play_own}, {"again", play_again},
         {"children", play_children}, {"grown", play_grown}, {"into", play_into},         {"many", play_many},     {"memory", play_memory},
-        {"first", play_first},       {"zero", play_zero}, {"split", play_split},
+        {"first", play_first},       {"zero", play_zero}, {"split", play_split}, {"unseen", play_unseen},
     };
     if (argc != 3)
         return 2;
