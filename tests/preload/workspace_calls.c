@@ -2,15 +2,9 @@
  * kernel (workspace.cu) multiplies nothing, but notes for each run where it worked. A scene ends with a line "done"; what is
  * wrong ends it before. cuBLAS is called by a symbol, the driver by dlsym. */
 #include <dlfcn.h>
-#include <pthread.h>
-#include <semaphore.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "kfit/cuda.h"
+#include "workspace_calls.h"
 
 /* Weak: nobody defines them until the library is opened. */
 #define WEAK __attribute__((weak))
@@ -21,53 +15,20 @@ extern WEAK int cublasSetWorkspace_v2(any, void *, size_t);
 extern WEAK int cublasGemmEx(any, int, int, int, int, int, const void *, const void *, int, int, const void *, int,
                              int, const void *, void *, int, int, int, int);
 
-/* What kfit itself does not call. */
-#define MORE(X)                                                                                              \
-    X(cuGraphCreate, (kfit_cu_graph *, unsigned))                                                            \
-    X(cuGraphClone, (kfit_cu_graph *, kfit_cu_graph))                                                        \
-    X(cuGraphAddChildGraphNode, (void **node, kfit_cu_graph, void *const *, size_t, kfit_cu_graph child))    \
-    X(cuGraphExecUpdate_v2, (kfit_cu_exec, kfit_cu_graph, void *info))                                       \
-    X(cuGraphInstantiate_v2, (kfit_cu_exec *, kfit_cu_graph, void **, char *, size_t))                       \
-    X(cuStreamWaitEvent, (kfit_cu_stream, kfit_cu_event, unsigned))                                          \
-    X(cuStreamUpdateCaptureDependencies, (kfit_cu_stream, void **, size_t, unsigned))                        \
-    X(cuStreamBeginCaptureToGraph,                                                                           \
-      (kfit_cu_stream, kfit_cu_graph, void *const *, const void *, size_t, int mode))
-#define X(symbol, parameters) static kfit_cu_result(*symbol) parameters;
+#define X(symbol, parameters) kfit_cu_result(*symbol) parameters;
 MORE(X)
 #undef X
 
-#define OK(call)                                                                                             \
-    do {                                                                                                     \
-        const int r_ = (call);                                                                               \
-        if (r_) {                                                                                            \
-            printf("%s:%d: %s: %d\n", __FILE__, __LINE__, #call, r_);                                        \
-            exit(1);                                                                                         \
-        }                                                                                                    \
-    } while (0)
-#define THAT(condition)                                                                                      \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                   \
-            exit(1);                                                                                         \
-        }                                                                                                    \
-    } while (0)
+enum { R_16BF = 14, COMPUTE_32F = 68, TENSOR_OP = 99, WORKSPACE_BYTES = 32 << 20 };
 
-enum { RELAXED = 2, R_16BF = 14, COMPUTE_32F = 68, TENSOR_OP = 99, WORKSPACE_BYTES = 32 << 20 };
-enum { RUNS_MAX = 1000, C_BYTES = 512, CALLS_MAX = 1000 };
-
-static const struct kfit_cuda *cu;
+const struct kfit_cuda *cu;
+kfit_cu_context context;
+kfit_cu_stream one, two, own = (kfit_cu_stream)2; /* CU_STREAM_PER_THREAD */
+unsigned calls;
+bool capturing;
+struct seen seen;
 static any blas;
-static kfit_cu_context context;
-static kfit_cu_stream one, two, own = (kfit_cu_stream)2; /* CU_STREAM_PER_THREAD */
 static kfit_cu_ptr notes, operand, results;
-static unsigned calls; /* each has a result of its own */
-static bool capturing;
-static struct {
-    uint64_t count;
-    struct run {
-        uint64_t at, c, first; /* workspace, result, what was in the workspace */
-    } run[RUNS_MAX];
-} seen;
 
 static int start(const char *cublas)
 {
@@ -114,28 +75,25 @@ static unsigned gemm_of(kfit_cu_stream stream, int m)
     return calls++;
 }
 
-static unsigned gemm(kfit_cu_stream stream)
+unsigned gemm(kfit_cu_stream stream)
 {
     return gemm_of(stream, 13);
 }
 
-/* How many kernels of ours have run. */
-static unsigned runs(void)
+unsigned runs(void)
 {
     OK(cu->context_sync());
     OK(cu->copy((kfit_cu_ptr)(uintptr_t)&seen, notes, sizeof seen));
     return (unsigned)seen.count;
 }
 
-/* Where the i-th run worked. */
-static uint64_t at(unsigned i)
+uint64_t at(unsigned i)
 {
     THAT(i < runs());
     return seen.run[i].at;
 }
 
-/* Where the last run of this call worked. */
-static uint64_t at_call(unsigned call)
+uint64_t at_call(unsigned call)
 {
     for (unsigned i = runs(); i-- > 0;)
         if (seen.run[i].c == results + C_BYTES * call)
@@ -144,14 +102,13 @@ static uint64_t at_call(unsigned call)
     exit(1);
 }
 
-static void launch(kfit_cu_exec exec)
+void launch(kfit_cu_exec exec)
 {
     OK(cu->graph_launch(exec, one));
     OK(cu->context_sync());
 }
 
-/* Where this executable graph works, all of it in one slab. */
-static uint64_t slab_of(kfit_cu_exec exec)
+uint64_t slab_of(kfit_cu_exec exec)
 {
     const unsigned n = runs();
     launch(exec);
@@ -160,13 +117,13 @@ static uint64_t slab_of(kfit_cu_exec exec)
     return at(n);
 }
 
-static void begin(void)
+void begin(void)
 {
     OK(cu->capture_begin(one, 0));
     capturing = true;
 }
 
-static kfit_cu_graph end(void)
+kfit_cu_graph end(void)
 {
     kfit_cu_graph graph;
     capturing = false;
@@ -174,7 +131,7 @@ static kfit_cu_graph end(void)
     return graph;
 }
 
-static kfit_cu_graph captured(int n)
+kfit_cu_graph captured(int n)
 {
     begin();
     while (n--)
@@ -182,14 +139,14 @@ static kfit_cu_graph captured(int n)
     return end();
 }
 
-static kfit_cu_exec made_of(kfit_cu_graph graph)
+kfit_cu_exec made_of(kfit_cu_graph graph)
 {
     kfit_cu_exec exec;
     OK(cu->graph_instantiate(&exec, graph, 0));
     return exec;
 }
 
-static void all_differ(const uint64_t *slab, unsigned n)
+void all_differ(const uint64_t *slab, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         for (unsigned j = 0; j < i; j++)
@@ -256,80 +213,6 @@ static void play_forked(void)
     THAT(at_call(call[0]) == at_call(call[2]) && at_call(call[0]) == at_call(call[4]));
     THAT(at_call(call[1]) == at_call(call[3]));
     all_differ((uint64_t[]){at_call(call[0]), at_call(call[1]), at_call(call[5])}, 3);
-}
-
-/* The thread's own streams, which all have one handle: some in one capture, and each one's capture at once. */
-static kfit_cu_event fork_event, join_event;
-static unsigned own_call;
-static kfit_cu_graph own_graph;
-
-static sem_t finished;
-
-/* With a thread would go its stream. */
-static void *in_thread(void *f)
-{
-    OK(cu->context_set(context));
-    (*(void (**)(void))f)();
-    OK(sem_post(&finished));
-    while (pause())
-        ;
-    return NULL;
-}
-
-static void elsewhere(void (*f)(void))
-{
-    pthread_t thread;
-    OK(pthread_create(&thread, NULL, in_thread, &f));
-    while (sem_wait(&finished))
-        ;
-}
-
-static void join_in(void)
-{
-    OK(cuStreamWaitEvent(own, fork_event, 0));
-    own_call = gemm(own);
-    OK(cu->event_record(join_event, own));
-    OK(cuStreamWaitEvent(one, join_event, 0));
-}
-
-static void capture_own(void)
-{
-    OK(cu->capture_begin(own, RELAXED));
-    own_call = gemm(own);
-    OK(cu->capture_end(own, &own_graph));
-}
-
-static void play_own(void)
-{
-    unsigned call[2];
-    kfit_cu_exec exec[4];
-    kfit_cu_graph graph;
-    OK(cu->event_create(&fork_event, 0));
-    OK(cu->event_create(&join_event, 0));
-    OK(cu->capture_begin(one, RELAXED));
-    capturing = true;
-    OK(cu->event_record(fork_event, one));
-    elsewhere(join_in);
-    call[0] = own_call;
-    elsewhere(join_in);
-    call[1] = own_call;
-    launch(made_of(end()));
-    all_differ((uint64_t[]){at_call(call[0]), at_call(call[1])}, 2);
-    OK(cu->capture_begin(own, RELAXED));
-    capturing = true;
-    call[0] = gemm(own);
-    elsewhere(capture_own);
-    gemm(own);
-    capturing = false;
-    OK(cu->capture_end(own, &graph));
-    exec[0] = made_of(graph);
-    exec[1] = made_of(graph);
-    exec[2] = made_of(own_graph);
-    exec[3] = made_of(own_graph);
-    uint64_t slab[4];
-    for (int i = 0; i < 4; i++)
-        slab[i] = slab_of(exec[i]);
-    all_differ(slab, 4);
 }
 
 /* Executable graphs of one graph, and of copies of it, may run at once. */
@@ -451,26 +334,6 @@ static void play_grown(void)
     }
 }
 
-/* A capture whose begin nobody saw gets the original's calls: what is in a graph must not work in its stream's memory. */
-static void play_unseen(void)
-{
-    void *(*plain)(void *, const char *) = NULL;
-    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
-    void *libc = dlopen("libc.so.6", RTLD_LAZY), *libcuda = dlopen("libcuda.so.1", RTLD_LAZY);
-    kfit_cu_result (*unseen)(kfit_cu_stream, int);
-    for (int i = 0; i < 3 && !plain; i++)
-        *(void **)&plain = dlvsym(libc, "dlsym", versions[i]);
-    THAT(plain != NULL);
-    *(void **)&unseen = plain(libcuda, "cuStreamBeginCapture_v2");
-    THAT(unseen && (void *)unseen != dlsym(libcuda, "cuStreamBeginCapture_v2"));
-    gemm(one);
-    OK(unseen(one, 0));
-    capturing = true;
-    gemm(one);
-    launch(made_of(end()));
-    THAT(runs() == 1);
-}
-
 /* A graph that someone holds while it is captured into gets the original's calls. */
 static void play_into(void)
 {
@@ -553,56 +416,25 @@ static void play_zero(void)
     }
 }
 
-/* Another thread calls on the same stream while a kernel of two launches is between them. As the double has it. */
-static unsigned launches;
-
-static void call_meanwhile(void)
-{
-    calls++; /* of the call that is under way */
-    gemm(one);
-}
-
-static void seen_launch(const char *name, double start_ns, double end_ns)
-{
-    (void)name, (void)start_ns, (void)end_ns;
-    if (++launches == 2)
-        elsewhere(call_meanwhile);
-}
-
-static void play_split(void)
-{
-    void (*observe)(void (*)(const char *, double, double));
-    gemm(one);
-    *(void **)&observe = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "kfit_double_observe");
-    THAT(observe != NULL);
-    observe(seen_launch);
-    gemm(one);
-    observe(NULL);
-    gemm(one);
-    THAT(runs() % 2 == 0);
-    for (unsigned i = 0; i < runs(); i += 2)
-        THAT(at(i) == at(i + 1) && seen.run[i].c == seen.run[i + 1].c);
-}
-
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*play)(void);
-    } scenes[] = {
-        {"streams", play_streams},   {"captures", play_captures}, {"forked", play_forked}, {"own", play_own}, {"again", play_again},
-        {"children", play_children}, {"grown", play_grown}, {"into", play_into},         {"many", play_many},     {"memory", play_memory},
-        {"first", play_first},       {"zero", play_zero}, {"split", play_split}, {"unseen", play_unseen},
+    static const struct scene scenes[] = {
+        {"streams", play_streams},   {"captures", play_captures}, {"forked", play_forked},
+        {"again", play_again},       {"children", play_children}, {"grown", play_grown},
+        {"into", play_into},         {"many", play_many},         {"memory", play_memory},
+        {"first", play_first},       {"zero", play_zero},         {NULL, NULL},
     };
+    const struct scene *const sets[] = {scenes, odd_scenes};
     if (argc != 3)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     const int why_not = start(argv[1]);
-    for (size_t i = 0; !why_not && i < sizeof scenes / sizeof *scenes; i++)
-        if (!strcmp(argv[2], scenes[i].name)) {
-            scenes[i].play();
-            printf("done\n");
-            return 0;
-        }
+    for (int i = 0; !why_not && i < 2; i++)
+        for (const struct scene *scene = sets[i]; scene->name; scene++)
+            if (!strcmp(argv[2], scene->name)) {
+                scene->play();
+                printf("done\n");
+                return 0;
+            }
     return why_not ? why_not : 2;
 }

@@ -1,0 +1,144 @@
+/* Scenes that few programs play: threads, captures that nobody saw begin, graphs within others. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "workspace_calls.h"
+
+/* ---- threads ---- */
+
+/* The thread's own streams, which all have one handle: some in one capture, and each one's capture at once. */
+static kfit_cu_event fork_event, join_event;
+static unsigned own_call;
+static kfit_cu_graph own_graph;
+
+static sem_t finished;
+
+/* With a thread would go its stream. */
+static void *in_thread(void *f)
+{
+    OK(cu->context_set(context));
+    (*(void (**)(void))f)();
+    OK(sem_post(&finished));
+    while (pause())
+        ;
+    return NULL;
+}
+
+static void elsewhere(void (*f)(void))
+{
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, in_thread, &f));
+    while (sem_wait(&finished))
+        ;
+}
+
+static void join_in(void)
+{
+    OK(cuStreamWaitEvent(own, fork_event, 0));
+    own_call = gemm(own);
+    OK(cu->event_record(join_event, own));
+    OK(cuStreamWaitEvent(one, join_event, 0));
+}
+
+static void capture_own(void)
+{
+    OK(cu->capture_begin(own, RELAXED));
+    own_call = gemm(own);
+    OK(cu->capture_end(own, &own_graph));
+}
+
+static void play_own(void)
+{
+    unsigned call[2];
+    kfit_cu_exec exec[4];
+    kfit_cu_graph graph;
+    OK(cu->event_create(&fork_event, 0));
+    OK(cu->event_create(&join_event, 0));
+    OK(cu->capture_begin(one, RELAXED));
+    capturing = true;
+    OK(cu->event_record(fork_event, one));
+    elsewhere(join_in);
+    call[0] = own_call;
+    elsewhere(join_in);
+    call[1] = own_call;
+    launch(made_of(end()));
+    all_differ((uint64_t[]){at_call(call[0]), at_call(call[1])}, 2);
+    OK(cu->capture_begin(own, RELAXED));
+    capturing = true;
+    call[0] = gemm(own);
+    elsewhere(capture_own);
+    gemm(own);
+    capturing = false;
+    OK(cu->capture_end(own, &graph));
+    exec[0] = made_of(graph);
+    exec[1] = made_of(graph);
+    exec[2] = made_of(own_graph);
+    exec[3] = made_of(own_graph);
+    uint64_t slab[4];
+    for (int i = 0; i < 4; i++)
+        slab[i] = slab_of(exec[i]);
+    all_differ(slab, 4);
+}
+
+/* Another thread calls on the same stream while a kernel of two launches is between them. As the double has it. */
+static unsigned launches;
+
+static void call_meanwhile(void)
+{
+    calls++; /* of the call that is under way */
+    gemm(one);
+}
+
+static void seen_launch(const char *name, double start_ns, double end_ns)
+{
+    (void)name, (void)start_ns, (void)end_ns;
+    if (++launches == 2)
+        elsewhere(call_meanwhile);
+}
+
+static void play_split(void)
+{
+    void (*observe)(void (*)(const char *, double, double));
+    gemm(one);
+    *(void **)&observe = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "kfit_double_observe");
+    THAT(observe != NULL);
+    observe(seen_launch);
+    gemm(one);
+    observe(NULL);
+    gemm(one);
+    THAT(runs() % 2 == 0);
+    for (unsigned i = 0; i < runs(); i += 2)
+        THAT(at(i) == at(i + 1) && seen.run[i].c == seen.run[i + 1].c);
+}
+
+/* ---- captures and graphs ---- */
+
+/* A capture whose begin nobody saw gets the original's calls: what is in a graph must not work in its stream's memory. */
+static void play_unseen(void)
+{
+    void *(*plain)(void *, const char *) = NULL;
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    void *libc = dlopen("libc.so.6", RTLD_LAZY), *libcuda = dlopen("libcuda.so.1", RTLD_LAZY);
+    kfit_cu_result (*unseen)(kfit_cu_stream, int);
+    for (int i = 0; i < 3 && !plain; i++)
+        *(void **)&plain = dlvsym(libc, "dlsym", versions[i]);
+    THAT(plain != NULL);
+    *(void **)&unseen = plain(libcuda, "cuStreamBeginCapture_v2");
+    THAT(unseen && (void *)unseen != dlsym(libcuda, "cuStreamBeginCapture_v2"));
+    gemm(one);
+    OK(unseen(one, 0));
+    capturing = true;
+    gemm(one);
+    launch(made_of(end()));
+    THAT(runs() == 1);
+}
+
+const struct scene odd_scenes[] = {
+    {"own", play_own},
+    {"split", play_split},
+    {"unseen", play_unseen},
+    {NULL, NULL},
+};
