@@ -82,6 +82,8 @@ int kfit_graph_use(kfit_cu_graph graph);
 int kfit_graph_use_node(const void *params);
 void kfit_graph_used(int r, kfit_cu_graph graph);
 void kfit_graph_used_node(int r, const void *params);
+/* A program has the handle of a graph that is in another one: what is made of it is not seen. */
+void kfit_graph_shown(int r);
 void kfit_capture_untied(int r, void *stream, unsigned flags);
 /* A slab for what this stream (its id + 1) launches in a capture, the same each time; NULL: none. Under the handles' lock. */
 char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, uint64_t stream);

@@ -83,6 +83,8 @@
       (node, graph, after, n, params), , kfit_graph_kernel(r, graph, params, true))                          \
     X(cuGraphAddChildGraphNode, 0, cuGraphAddChildGraphNode, 10000, (KFIT_NODE, kfit_cu_graph child),        \
       (node, graph, after, n, child), UNLESS(kfit_graph_use(child)), kfit_graph_child(r, graph, child))      \
+    X(cuGraphChildGraphNodeGetGraph, 0, cuGraphChildGraphNodeGetGraph, 10000,                                \
+      (void *node, kfit_cu_graph *child), (node, child), , kfit_graph_shown(r))                              \
     X(cuGraphAddNode, 0, cuGraphAddNode, 12020, (KFIT_NODE, void *params), (node, graph, after, n, params),  \
       UNLESS(kfit_graph_use_node(params)), kfit_graph_node(r, graph, params))                                \
     X(cuGraphAddNode_v2, 0, cuGraphAddNode, 12030,                                                           \
@@ -149,7 +151,6 @@
     X(cuGraphNodeGetType, (void *node, int *type), (node, type))                                             \
     X(cuGraphKernelNodeGetParams_v2, (void *node, void *params), (node, params))                             \
     X(cuGraphKernelNodeSetParams_v2, (void *node, const void *params), (node, params))                       \
-    X(cuGraphChildGraphNodeGetGraph, (void *node, kfit_cu_graph *child), (node, child))                      \
     X(cuStreamGetCaptureInfo_v2,                                                                             \
       (kfit_cu_stream stream, int *status, uint64_t *id, kfit_cu_graph *graph, void *const **nodes,          \
        size_t *n),                                                                                           \

@@ -37,6 +37,7 @@ enum { STREAMS = 4 }; /* of one capture that have a slab */
 struct capture {
     uint64_t id; /* never used again in a process; 0: free */
     uint64_t stream;
+    kfit_cu_graph graph; /* what may be done with it before it ends is nearly everything */
     struct list *list;
     bool into_graph;
     struct {
@@ -47,7 +48,8 @@ struct capture {
 
 static struct capture captures[CAPTURES]; /* under the handles' lock, as the lists are */
 static uint32_t lists_bytes;
-static bool lost_slabs; /* some are where we do not know: in any graph, then */
+static bool captured_slabs; /* there are some in graphs */
+static bool lost_slabs;     /* where we do not know: in any graph, then */
 uint32_t kfit_captures;
 
 static struct kfit_recorder *recorder_of(const struct kfit_gpu *gpu)
@@ -168,10 +170,15 @@ static void list_put(kfit_cu_graph graph, struct list *l)
 
 /* ---- captures ---- */
 
-static int capture_status(void *stream, uint64_t *id)
+static int capture_info(void *stream, uint64_t *id, kfit_cu_graph *graph)
 {
     int status = 0;
-    return kfit_driver.cuStreamGetCaptureInfo_v2(stream, &status, id, NULL, NULL, NULL) ? 0 : status;
+    return kfit_driver.cuStreamGetCaptureInfo_v2(stream, &status, id, graph, NULL, NULL) ? 0 : status;
+}
+
+static int capture_status(void *stream, uint64_t *id)
+{
+    return capture_info(stream, id, NULL);
 }
 
 /* Handles are used again, and one stands for each thread's own stream. */
@@ -199,15 +206,16 @@ static struct capture *capture_find(uint64_t id)
 void kfit_capture_begun(int r, void *stream, bool into_graph)
 {
     uint64_t id;
+    kfit_cu_graph graph = NULL;
     if (r)
         return;
     struct kfit_manners manners = kfit_manners_begin();
     __atomic_fetch_add(&kfit_captures, 1, __ATOMIC_RELAXED);
     const uint64_t of = stream_id(stream);
-    if (capture_status(stream, &id) == ACTIVE && kfit_handles_lock()) {
+    if (capture_info(stream, &id, &graph) == ACTIVE && kfit_handles_lock()) {
         struct capture *c = capture_find(0);
         if (c) /* else its calls are in no graph */
-            *c = (struct capture){.id = id, .stream = of, .into_graph = into_graph};
+            *c = (struct capture){.id = id, .stream = of, .graph = graph, .into_graph = into_graph};
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -253,7 +261,7 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool un
             ended = *c;
             *c = (struct capture){0};
         }
-        if (!r && *graph) { /* which may have been there before */
+        if (!r && graph && *graph) { /* which may have been there before */
             struct list *l = list_of(*graph);
             list_append(&l, ended.list);
             list_put(*graph, l);
@@ -299,6 +307,7 @@ char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, uint64_t stream)
         return NULL;
     c->on[i].stream = stream;
     l->slabs = OWN;
+    __atomic_store_n(&captured_slabs, true, __ATOMIC_RELEASE);
     return c->on[i].slab;
 }
 
@@ -366,9 +375,17 @@ struct node {
     int type, reserved[3];
     union {
         struct kfit_kernel_node kernel;
-        kfit_cu_graph child;
+        struct {
+            kfit_cu_graph graph;
+            int ownership; /* 0: copied; else moved, and goes with its parent */
+        } child;
     } params;
 };
+
+static kfit_cu_graph child_of(const struct node *node)
+{
+    return node && node->type == KFIT_NODE_CHILD ? node->params.child.graph : NULL;
+}
 
 void kfit_graph_kernel(int r, kfit_cu_graph graph, const void *params, bool has_kernel)
 {
@@ -409,21 +426,39 @@ void kfit_graph_cloned(int r, const kfit_cu_graph *clone, kfit_cu_graph graph)
 void kfit_graph_node(int r, kfit_cu_graph graph, const void *params)
 {
     const struct node *node = params;
+    const kfit_cu_graph child = child_of(node);
+    if (r)
+        return;
     if (node->type == KFIT_NODE_KERNEL)
         kfit_graph_kernel(r, graph, &node->params.kernel, true);
-    else if (node->type == KFIT_NODE_CHILD)
-        kfit_graph_child(r, graph, node->params.child);
+    if (child)
+        kfit_graph_child(r, graph, child);
+    if (child && node->params.child.ownership) {
+        kfit_graph_shown(r);
+        kfit_graph_going(child);
+    }
+}
+
+void kfit_graph_shown(int r)
+{
+    if (!r && __atomic_load_n(&captured_slabs, __ATOMIC_ACQUIRE))
+        lose_slabs();
 }
 
 /* Two things made of one graph may run at once: the second gets slabs of its own. */
 int kfit_graph_use(kfit_cu_graph graph)
 {
-    struct kfit_manners manners = kfit_manners_begin();
     bool renew = false;
     int failed = 0;
+    if (!graph || !__atomic_load_n(&captured_slabs, __ATOMIC_ACQUIRE))
+        return 0;
+    struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
         struct list *l = list_of(graph);
         renew = (l && l->slabs == GIVEN) || slabs_are_lost();
+        for (unsigned i = 0; i < CAPTURES; i++) /* goes on with those that what is made now has */
+            if (captures[i].id && captures[i].graph == graph && captures[i].list && captures[i].list->slabs)
+                lose_slabs();
         kfit_handles_unlock();
     }
     if (renew)
@@ -435,8 +470,10 @@ int kfit_graph_use(kfit_cu_graph graph)
 /* Copied into a node that is there already, of whatever graph. */
 void kfit_graph_used(int r, kfit_cu_graph graph)
 {
+    if (r || !graph)
+        return;
     struct kfit_manners manners = kfit_manners_begin();
-    if (!r && kfit_handles_lock()) {
+    if (kfit_handles_lock()) {
         struct list *l = list_of(graph);
         if (l && l->slabs) {
             l->slabs = GIVEN;
@@ -449,15 +486,12 @@ void kfit_graph_used(int r, kfit_cu_graph graph)
 
 int kfit_graph_use_node(const void *params)
 {
-    const struct node *node = params;
-    return node->type == KFIT_NODE_CHILD ? kfit_graph_use(node->params.child) : 0;
+    return kfit_graph_use(child_of(params));
 }
 
 void kfit_graph_used_node(int r, const void *params)
 {
-    const struct node *node = params;
-    if (node->type == KFIT_NODE_CHILD)
-        kfit_graph_used(r, node->params.child);
+    kfit_graph_used(r, child_of(params));
 }
 
 /* Before the call, as everything that goes: the next graph may have this address. */

@@ -232,12 +232,23 @@ kfit_cu_result cuGraphAddNode_v2(void **node, kfit_cu_graph graph, KFIT_EDGES, v
         int type, reserved[3];
         union {
             struct kernel_node kernel;
-            kfit_cu_graph child;
+            struct {
+                kfit_cu_graph graph;
+                int ownership; /* 1: moved, not copied */
+            } child;
         } of;
     } *p = params;
+    struct CUgraphNode_st *made;
     (void)edges;
-    return p->type == 0   ? cuGraphAddKernelNode_v2(node, graph, after, n, &p->of.kernel)
-           : p->type == 4 ? cuGraphAddChildGraphNode(node, graph, after, n, p->of.child)
+    if (p && p->type == 4 && p->of.child.ownership == 1) {
+        kfit_cu_result r = graph_append(graph, &(struct call){.f = NULL}, &made);
+        if (!r)
+            *node = made, made->child = p->of.child.graph;
+        return r;
+    }
+    return !p             ? INVALID_VALUE
+           : p->type == 0 ? cuGraphAddKernelNode_v2(node, graph, after, n, &p->of.kernel)
+           : p->type == 4 ? cuGraphAddChildGraphNode(node, graph, after, n, p->of.child.graph)
                           : 0;
 }
 

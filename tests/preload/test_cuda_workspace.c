@@ -139,6 +139,17 @@ static void graphs_that_grow(void)
     check("grown", 2 * 2 + 4 + 2 * 2 * 70);
 }
 
+/* What is made of such handles is not counted. */
+static void graphs_under_way(void)
+{
+    check("copied", 2 * 2);
+}
+
+static void graphs_inside_others(void)
+{
+    check("inside", 2 * 2);
+}
+
 static void the_first_call_is_captured(void)
 {
     check("first", 2);
@@ -266,6 +277,11 @@ static void memory_that_cannot_be_had(void)
     CHECK_INT(kfit_trace_header(trace_of(0))->loaded.winners, 1);
 }
 
+static void a_child_is_moved(void)
+{
+    check("moved", 2 + 1 + 1);
+}
+
 /* What the first of two launches writes is the second one's to read. */
 static void nothing_between_two_launches(void)
 {
@@ -307,6 +323,8 @@ static const struct kfit_test tests[] = {
     TEST(what_is_made_of_one_graph),
     TEST(children),
     TEST(graphs_that_grow),
+    TEST(graphs_under_way),
+    TEST(graphs_inside_others),
     TEST(the_first_call_is_captured),
     TEST(captures_into_a_graph_are_the_originals),
     TEST(captures_that_nobody_saw_begin),
@@ -320,6 +338,7 @@ static const struct kfit_test tests[] = {
     TEST(threads_that_start_together_take_it_once),
     TEST(memory_that_may_not_be),
     TEST(memory_that_cannot_be_had),
+    TEST(a_child_is_moved),
     TEST(nothing_between_two_launches),
     TEST(several_launches_do_not_leave_zero),
 #endif

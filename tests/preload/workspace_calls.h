@@ -13,6 +13,11 @@
     X(cuGraphCreate, (kfit_cu_graph *, unsigned))                                                            \
     X(cuGraphClone, (kfit_cu_graph *, kfit_cu_graph))                                                        \
     X(cuGraphAddChildGraphNode, (void **node, kfit_cu_graph, void *const *, size_t, kfit_cu_graph child))    \
+    X(cuGraphAddNode_v2,                                                                                     \
+      (void **node, kfit_cu_graph, void *const *, const void *edges, size_t, void *params))                  \
+    X(cuGraphChildGraphNodeGetGraph, (void *node, kfit_cu_graph *))                                          \
+    X(cuStreamGetCaptureInfo_v2,                                                                             \
+      (kfit_cu_stream, int *status, uint64_t *id, kfit_cu_graph *, void *const **, size_t *))                \
     X(cuGraphExecUpdate_v2, (kfit_cu_exec, kfit_cu_graph, void *info))                                       \
     X(cuGraphInstantiate_v2, (kfit_cu_exec *, kfit_cu_graph, void **, char *, size_t))                       \
     X(cuStreamWaitEvent, (kfit_cu_stream, kfit_cu_event, unsigned))                                          \

@@ -136,9 +136,74 @@ static void play_unseen(void)
     THAT(runs() == 1);
 }
 
+/* A copy of a graph that is still being captured. */
+static void play_copied(void)
+{
+    kfit_cu_graph clone, graph;
+    uint64_t slab[3], id;
+    int status;
+    begin();
+    gemm(one);
+    OK(cuStreamGetCaptureInfo_v2(one, &status, &id, &graph, NULL, NULL));
+    OK(cuGraphClone(&clone, graph));
+    gemm(one);
+    graph = end();
+    slab[0] = slab_of(made_of(graph));
+    slab[1] = slab_of(made_of(clone));
+    slab[2] = slab_of(made_of(graph));
+    all_differ(slab, 3);
+}
+
+/* A copy of a graph that is in another: the whole and the part may run at once. */
+static void play_inside(void)
+{
+    kfit_cu_graph parent, inside, clone;
+    uint64_t slab[3];
+    void *node;
+    OK(cuGraphCreate(&parent, 0));
+    OK(cuGraphAddChildGraphNode(&node, parent, NULL, 0, captured(2)));
+    slab[0] = slab_of(made_of(parent));
+    OK(cuGraphChildGraphNodeGetGraph(node, &inside));
+    OK(cuGraphClone(&clone, inside));
+    slab[1] = slab_of(made_of(clone));
+    slab[2] = slab_of(made_of(parent));
+    all_differ(slab, 3);
+}
+
+/* A child that is moved, not copied: its handle is the parent's, and goes with it. As the double has it. */
+static void play_moved(void)
+{
+    struct { /* CUgraphNodeParams */
+        int type, reserved[3];
+        kfit_cu_graph child;
+        int ownership;
+        char rest[236];
+    } params = {.type = 4, .child = captured(2), .ownership = 1};
+    kfit_cu_graph parent, clone, next[2];
+    uint64_t slab[4];
+    void *node;
+    OK(cuGraphCreate(&parent, 0));
+    THAT(cuGraphAddNode_v2(&node, parent, NULL, NULL, 0, NULL) == 1); /* CUDA_ERROR_INVALID_VALUE */
+    OK(cuGraphAddNode_v2(&node, parent, NULL, NULL, 0, &params));
+    OK(cuGraphClone(&clone, params.child));
+    slab[0] = slab_of(made_of(parent));
+    slab[1] = slab_of(made_of(clone));
+    all_differ(slab, 2);
+    OK(cu->graph_destroy(parent));
+    for (int i = 0; i < 2; i++)
+        next[i] = captured(1);
+    for (int i = 0; i < 2; i++)
+        slab[2 + i] = slab_of(made_of(next[i]));
+    THAT(next[0] == params.child || next[1] == params.child);
+    all_differ(slab, 4);
+}
+
 const struct scene odd_scenes[] = {
     {"own", play_own},
     {"split", play_split},
     {"unseen", play_unseen},
+    {"copied", play_copied},
+    {"inside", play_inside},
+    {"moved", play_moved},
     {NULL, NULL},
 };
