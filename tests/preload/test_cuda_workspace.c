@@ -116,7 +116,12 @@ static void a_capture_has_its_own(void)
 
 static void streams_of_a_capture(void)
 {
-    check("forked", 6);
+    check("forked", 4);
+}
+
+static void launches_that_do_not_wait(void)
+{
+    check("untied", 3);
 }
 
 static void streams_of_threads(void)
@@ -190,13 +195,15 @@ static void when_there_is_no_more(void)
 {
     start("");
     publish_notes("200000", "scratch"); /* 1 MiB has five of these */
-    CHECK_STR(play("many", "KFIT_GPU_MEMORY=1"), ON_GPU ? "5 slabs, more memory\ndone\n" : "5 slabs\ndone\n");
+    char *out = play("many", "KFIT_GPU_MEMORY=1");
+    CHECK_MSG(!strncmp(out, "5 slabs", 7) && strstr(out, "\ndone\n"), "%s", out);
+    CHECK_MSG(ON_GPU || !strstr(out, "more memory"), "%s", out); /* a GPU's graphs take some */
     const struct kfit_trace *t = trace_of(0);
     check_calls(t, plain, KFIT_REASON_NONE, 5 + 1);
     check_calls(t, plain, KFIT_REASON_WORKSPACE, 1 + 1);
 }
 
-/* The first call takes so many KiB, and no other takes any. A GPU's own graphs and modules take some. */
+/* The first call takes so many KiB, and no other takes any. On a GPU, cuBLAS, its modules and graphs take some too. */
 static void check_memory(const char *bytes, const char *memory, unsigned want)
 {
     unsigned first, more;
@@ -208,7 +215,7 @@ static void check_memory(const char *bytes, const char *memory, unsigned want)
     char *out = play("memory", memory);
     CHECK_MSG(sscanf(out, "%u KiB, then %u\ndone", &first, &more) == 2, "%s", out);
     printf("  %u KiB, then %u\n", first, more);
-    CHECK_MSG(ON_GPU ? first >= want && first < want + (64 << 10) && more < 16 << 10 : first == want && !more, "%s", out);
+    CHECK_MSG(ON_GPU ? first >= want && first < want + (512 << 10) && more < 16 << 10 : first == want && !more, "%s", out);
     check_calls(trace_of(0), plain, KFIT_REASON_NONE, 1 + 20 + 40);
 }
 
@@ -319,6 +326,7 @@ static const struct kfit_test tests[] = {
     TEST(a_stream_has_its_own),
     TEST(a_capture_has_its_own),
     TEST(streams_of_a_capture),
+    TEST(launches_that_do_not_wait),
     TEST(streams_of_threads),
     TEST(what_is_made_of_one_graph),
     TEST(children),

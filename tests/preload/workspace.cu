@@ -9,7 +9,7 @@ extern "C" __global__ void kfit_main(unsigned long long *log, const void *w, voi
 {
     if (threadIdx.x || blockIdx.x)
         return;
-    unsigned long long *entry = log + 1 + 3 * log[0]++;
+    unsigned long long *entry = log + 1 + 3 * atomicAdd(log, 1ull); /* others may run beside it */
     entry[0] = (unsigned long long)workspace;
     entry[1] = (unsigned long long)c;
     entry[2] = *workspace;
