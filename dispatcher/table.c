@@ -378,6 +378,7 @@ end:
         return s;
     }
     kfit_table_destroy(t);
+    memset(info->workspace, 0, sizeof info->workspace);
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (reasons[i].status == s)
             because = reasons[i].reason;

@@ -275,6 +275,14 @@ static void memory_that_may_not_be(void)
     CHECK_MSG(strstr(said, "KFIT_GPU_MEMORY=much is no whole number of MiB; taken as 0"), "%s", said);
 }
 
+static void none_for_kernels_that_are_banned_with_all(void)
+{
+    start("");
+    publish_notes("300", "scratch");
+    CHECK_STR(run_at(WORKSPACES, CALLS(generic.path, "memory"), EXTRA(cache_env, library_path, "KFIT_BAN=no key")),
+              "0 KiB, then 0\ndone\n");
+}
+
 static void memory_that_cannot_be_had(void)
 {
     begin("memory 60000000\n");
@@ -345,6 +353,7 @@ static const struct kfit_test tests[] = {
 #ifndef GPU
     TEST(threads_that_start_together_take_it_once),
     TEST(memory_that_may_not_be),
+    TEST(none_for_kernels_that_are_banned_with_all),
     TEST(memory_that_cannot_be_had),
     TEST(a_child_is_moved),
     TEST(nothing_between_two_launches),
