@@ -15,7 +15,7 @@ static uint64_t key_on(const void *kernel, const struct kfit_gpu *gpu)
 
 static void image_put(const void *handle, const void *owner, uint64_t hash)
 {
-    const struct kfit_handle image = {kfit_handle_key(handle), kfit_handle_key(owner), hash, NULL};
+    const struct kfit_handle image = {kfit_handle_key(handle), kfit_handle_key(owner), hash, NULL, 0};
     if (!kfit_handles_lock())
         return;
     kfit_handle_drop(KFIT_FUNCTIONS, image.owner); /* of one unloaded where we did not see it */
@@ -105,7 +105,7 @@ static bool meet(kfit_cu_function f, struct kfit_handle *out)
     const void *from = is_kernel ? kfit_driver.cuKernelGetLibrary(&library, kernel) ? NULL : (void *)library
                        : kfit_driver.cuFuncGetModule(&module, f) ? NULL
                                                                  : module;
-    struct kfit_handle marker = {kfit_handle_key(f), kfit_handle_key(from), per_gpu, NULL};
+    struct kfit_handle marker = {kfit_handle_key(f), kfit_handle_key(from), per_gpu, NULL, 0};
     if (!kfit_handles_lock())
         return false;
     const struct kfit_handle *image = kfit_handle_find(KFIT_IMAGES, marker.owner);

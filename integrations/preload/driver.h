@@ -79,6 +79,7 @@ void kfit_graph_cloned(int r, const kfit_cu_graph *clone, kfit_cu_graph graph);
 void kfit_graph_going(kfit_cu_graph graph);
 /* Before and after something is made of a graph, or copied from it. An error is the program's to hear instead. */
 int kfit_graph_use(kfit_cu_graph graph);
+int kfit_graph_update(kfit_cu_exec exec, kfit_cu_graph graph);
 int kfit_graph_use_node(const void *params);
 void kfit_graph_used(int r, kfit_cu_graph graph);
 void kfit_graph_used_node(int r, const void *params);
@@ -118,6 +119,7 @@ struct kfit_handle {
     uint64_t owner; /* goes with it */
     uint64_t value;
     struct kfit_gpu *gpu;
+    uint64_t given; /* of executable graphs */
 };
 
 /* NULL: not known. Valid until the driver's object goes, which is the program's to order. */

@@ -117,10 +117,10 @@
       UNLESS(kfit_graph_use(graph)), kfit_exec_made(r, exec, graph))                                         \
     X(cuGraphExecUpdate, 0, cuGraphExecUpdate, 10020,                                                        \
       (kfit_cu_exec exec, kfit_cu_graph graph, void **node, int *result), (exec, graph, node, result),       \
-      UNLESS(kfit_graph_use(graph)), kfit_exec_made(r, &exec, graph))                                        \
+      UNLESS(kfit_graph_update(exec, graph)), kfit_exec_made(r, &exec, graph))                                        \
     X(cuGraphExecUpdate_v2, 0, cuGraphExecUpdate, 12000,                                                     \
       (kfit_cu_exec exec, kfit_cu_graph graph, void *result), (exec, graph, result),                         \
-      UNLESS(kfit_graph_use(graph)), kfit_exec_made(r, &exec, graph))                                        \
+      UNLESS(kfit_graph_update(exec, graph)), kfit_exec_made(r, &exec, graph))                                        \
     KFIT_BOTH(X, cuGraphLaunch, cuGraphLaunch, 10000, (kfit_cu_exec exec, kfit_cu_stream stream),            \
               (exec, stream), , r = kfit_exec_launched(r, exec, STREAM(stream)))                             \
     X(cuGraphExecDestroy, 0, cuGraphExecDestroy, 10000, (kfit_cu_exec exec), (exec),                         \

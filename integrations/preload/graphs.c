@@ -19,6 +19,7 @@ struct list {
     uint32_t count;
     uint32_t lost; /* calls and launches without room, or on another GPU than the first one's */
     uint32_t slabs; /* enum slabs */
+    uint64_t given; /* to which executable graph, that the list has; 0: to something else */
     struct kfit_gpu *gpu;
     uint32_t *making; /* where it is counted: a kernel of kfit's in it is in nothing executable yet; NULL: not */
     struct kfit_trace_item items[];
@@ -49,6 +50,7 @@ struct capture {
 static struct capture captures[CAPTURES]; /* under the handles' lock, as the lists are */
 static uint32_t lists_bytes;
 static bool captured_slabs; /* there are some in graphs */
+static uint64_t givings;
 static bool lost_slabs;     /* where we do not know: in any graph, then */
 uint32_t kfit_captures;
 
@@ -79,6 +81,14 @@ static void lose_slabs(void)
 static bool slabs_are_lost(void)
 {
     return __atomic_load_n(&lost_slabs, __ATOMIC_RELAXED);
+}
+
+static void give(struct list *l, uint64_t to)
+{
+    if (l && l->slabs) {
+        l->slabs = GIVEN;
+        l->given = to;
+    }
 }
 
 static void list_free(struct list *l)
@@ -160,7 +170,7 @@ static struct list *list_of(kfit_cu_graph graph)
 /* graph has this list from now on, in place of the one it grew from. */
 static void list_put(kfit_cu_graph graph, struct list *l)
 {
-    const struct kfit_handle h = {kfit_handle_key(graph), 0, kfit_handle_key(l), NULL};
+    const struct kfit_handle h = {kfit_handle_key(graph), 0, kfit_handle_key(l), NULL, 0};
     if (l && !kfit_handle_put(KFIT_GRAPHS, &h)) {
         if (l->slabs)
             lose_slabs();
@@ -404,8 +414,7 @@ static void graph_append(kfit_cu_graph graph, kfit_cu_graph from)
         struct list *l = list_of(graph), *source = list_of(from);
         list_append(&l, source);
         list_put(graph, l);
-        if (source && source->slabs)
-            source->slabs = GIVEN;
+        give(source, 0);
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -445,8 +454,9 @@ void kfit_graph_shown(int r)
         lose_slabs();
 }
 
-/* Two things made of one graph may run at once: the second gets slabs of its own. */
-int kfit_graph_use(kfit_cu_graph graph)
+/* Two things made of one graph may run at once: the second gets slabs of its own. exec: what is made is this one, and may
+ * be the first. */
+static int use(kfit_cu_graph graph, kfit_cu_exec exec)
 {
     bool renew = false;
     int failed = 0;
@@ -455,7 +465,8 @@ int kfit_graph_use(kfit_cu_graph graph)
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
         struct list *l = list_of(graph);
-        renew = (l && l->slabs == GIVEN) || slabs_are_lost();
+        const struct kfit_handle *h = exec ? kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec)) : NULL;
+        renew = (l && l->slabs == GIVEN && !(h && h->given && h->given == l->given)) || slabs_are_lost();
         for (unsigned i = 0; i < CAPTURES; i++) /* goes on with those that what is made now has */
             if (captures[i].id && captures[i].graph == graph && captures[i].list && captures[i].list->slabs)
                 lose_slabs();
@@ -467,6 +478,16 @@ int kfit_graph_use(kfit_cu_graph graph)
     return failed;
 }
 
+int kfit_graph_use(kfit_cu_graph graph)
+{
+    return use(graph, NULL);
+}
+
+int kfit_graph_update(kfit_cu_exec exec, kfit_cu_graph graph)
+{
+    return use(graph, exec);
+}
+
 /* Copied into a node that is there already, of whatever graph. */
 void kfit_graph_used(int r, kfit_cu_graph graph)
 {
@@ -475,10 +496,9 @@ void kfit_graph_used(int r, kfit_cu_graph graph)
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
         struct list *l = list_of(graph);
-        if (l && l->slabs) {
-            l->slabs = GIVEN;
+        give(l, 0);
+        if (l && l->slabs)
             lose_slabs();
-        }
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -522,9 +542,9 @@ static void exec_gone(kfit_cu_exec exec)
 }
 
 /* Where its items are, as we wrote it: the file is not ours alone. */
-static uint64_t pack(uint32_t first, uint32_t count, bool slabs)
+static uint64_t pack(uint32_t first, uint32_t count)
 {
-    return (uint64_t)first << 32 | count | (uint64_t)slabs << 31;
+    return (uint64_t)first << 32 | count;
 }
 static uint32_t first_of(const struct kfit_handle *h)
 {
@@ -532,11 +552,7 @@ static uint32_t first_of(const struct kfit_handle *h)
 }
 static uint32_t count_of(const struct kfit_handle *h)
 {
-    return (uint32_t)h->owner & INT32_MAX;
-}
-static bool has_slabs(const struct kfit_handle *h)
-{
-    return h->owner >> 31 & 1;
+    return (uint32_t)h->owner;
 }
 
 /* exec holds what graph does: newly made, or updated. What it held until now is gone, unless that is the same. */
@@ -553,8 +569,8 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
         if (l)
             g = kfit_recorder_graph(recorder_of(l->gpu), l->gpu->ordinal, l->items, l->count);
         if (g) {
-            const struct kfit_handle h = {kfit_handle_key(*exec), pack(g->first, g->count, l->slabs),
-                                          kfit_handle_key(g), l->gpu};
+            const struct kfit_handle h = {kfit_handle_key(*exec), pack(g->first, g->count), kfit_handle_key(g),
+                                          l->gpu, l->slabs ? ++givings : 0};
             if (l->lost)
                 __atomic_store_n(&g->lost, l->lost, __ATOMIC_RELAXED);
             if (!(kept = kfit_handle_put(KFIT_EXECS, &h)))
@@ -563,11 +579,9 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
         if (l) { /* its entry says so from now on */
             made(l->making);
             l->making = NULL;
-            if (l->slabs) {
-                l->slabs = GIVEN;
-                if (!kept)
-                    lose_slabs();
-            }
+            give(l, kept ? givings : 0);
+            if (l->slabs && !kept)
+                lose_slabs();
         }
         kfit_handles_unlock();
     }
@@ -581,9 +595,9 @@ static int exec_captured(const struct kfit_handle *h, uint64_t capture, void *st
         const struct kfit_trace_header *header = kfit_recorder_header(recorder_of(h->gpu));
         const char *items = (const char *)header + header->live.items_at;
         capture_add(capture, h->gpu, (const struct kfit_trace_item *)(const void *)items + first_of(h),
-                    count_of(h), has_slabs(h));
+                    count_of(h), h->given);
     }
-    return (h && has_slabs(h)) || slabs_are_lost() ? kfit_renew_captured(stream) : 0;
+    return (h && h->given) || slabs_are_lost() ? kfit_renew_captured(stream) : 0;
 }
 
 int kfit_exec_launched(int r, kfit_cu_exec exec, void *stream)

@@ -87,6 +87,7 @@ bool kfit_handle_put(enum kfit_handles which, const struct kfit_handle *new)
         h = &t->at[which][at];
     }
     h->owner = new->owner;
+    h->given = new->given;
     __atomic_store_n(&h->value, new->value, __ATOMIC_RELAXED);
     __atomic_store_n(&h->gpu, new->gpu, __ATOMIC_RELAXED);
     __atomic_store_n(&h->key, new->key, __ATOMIC_RELEASE);

@@ -203,6 +203,13 @@ static void when_there_is_no_more(void)
     check_calls(t, plain, KFIT_REASON_WORKSPACE, 1 + 1);
 }
 
+static void what_is_updated_from_its_own_graph(void)
+{
+    start("");
+    publish_notes("100000", "scratch"); /* 1 MiB has ten of these */
+    CHECK_STR(play("updated", "KFIT_GPU_MEMORY=1"), "done\n");
+}
+
 /* The first call takes so many KiB, and no other takes any. On a GPU, cuBLAS, its modules and graphs take some too. */
 static void check_memory(const char *bytes, const char *memory, unsigned want)
 {
@@ -346,6 +353,7 @@ static const struct kfit_test tests[] = {
     TEST(captures_that_nobody_saw_begin),
     TEST(zero_and_scratch),
     TEST(when_there_is_no_more),
+    TEST(what_is_updated_from_its_own_graph),
     TEST(no_need_no_memory),
     TEST(no_more_than_could_be_used),
     TEST(no_more_than_the_cap),

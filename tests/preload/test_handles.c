@@ -15,7 +15,7 @@ static void lock(void)
 
 static bool put(enum kfit_handles which, uint64_t key, uint64_t owner, uint64_t value)
 {
-    const struct kfit_handle h = {key, owner, value, NULL};
+    const struct kfit_handle h = {key, owner, value, NULL, 0};
     return kfit_handle_put(which, &h);
 }
 
@@ -107,7 +107,7 @@ static void any_steps_as_a_list_would(void)
             break;
         default:
             CHECK(put(which, k, owner, r));
-            m->at[there ? i : m->count++] = (struct kfit_handle){k, owner, r, NULL};
+            m->at[there ? i : m->count++] = (struct kfit_handle){k, owner, r, NULL, 0};
         }
         if (step % 100 == 0)
             for (unsigned w = 0; w < KFIT_HANDLES; w++)
@@ -119,7 +119,7 @@ static void any_steps_as_a_list_would(void)
 static void fill(struct model *m)
 {
     while (m->count < ROOM) {
-        m->at[m->count] = (struct kfit_handle){fresh_key(), 1, m->count, NULL};
+        m->at[m->count] = (struct kfit_handle){fresh_key(), 1, m->count, NULL, 0};
         CHECK(put(KFIT_GRAPHS, m->at[m->count].key, 1, m->count));
         m->count++;
     }

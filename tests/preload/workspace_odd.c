@@ -170,6 +170,31 @@ static void play_inside(void)
     all_differ(slab, 3);
 }
 
+/* One executable graph updated from one graph, over and over, takes no more memory; only what others may still run in. */
+static void play_updated(void)
+{
+    char info[64]; /* CUgraphExecUpdateResultInfo */
+    kfit_cu_graph graph = captured(1);
+    kfit_cu_exec exec[4];
+    uint64_t slab[5];
+    exec[0] = made_of(graph);
+    slab[0] = slab_of(exec[0]);
+    for (int i = 0; i < 20; i++)
+        OK(cuGraphExecUpdate_v2(exec[0], graph, info));
+    THAT(slab_of(exec[0]) == slab[0]);
+    exec[1] = made_of(graph);
+    slab[1] = slab_of(exec[1]);
+    OK(cuGraphExecUpdate_v2(exec[0], graph, info));
+    slab[2] = slab_of(exec[0]);
+    exec[2] = made_of(graph);
+    slab[3] = slab_of(exec[2]);
+    OK(cu->exec_destroy(exec[2]));
+    exec[3] = made_of(captured(1)); /* whose handle may have been that one's */
+    OK(cuGraphExecUpdate_v2(exec[3], graph, info));
+    slab[4] = slab_of(exec[3]);
+    all_differ(slab, 5);
+}
+
 /* A child that is moved, not copied: its handle is the parent's, and goes with it. As the double has it. */
 static void play_moved(void)
 {
@@ -205,5 +230,6 @@ const struct scene odd_scenes[] = {
     {"copied", play_copied},
     {"inside", play_inside},
     {"moved", play_moved},
+    {"updated", play_updated},
     {NULL, NULL},
 };
