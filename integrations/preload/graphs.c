@@ -199,10 +199,14 @@ static uint64_t stream_id(void *stream)
 }
 
 /* The legacy stream (0 or 1) cannot capture, and must not be asked while another one does. */
+static bool is_active(void *stream, uint64_t *id)
+{
+    return (uintptr_t)stream > 1 && capture_status(stream, id) == ACTIVE;
+}
+
 bool kfit_capture_of(void *stream, uint64_t *id)
 {
-    return __builtin_expect(__atomic_load_n(&kfit_captures, __ATOMIC_RELAXED) != 0, 0) &&
-           (uintptr_t)stream > 1 && capture_status(stream, id) == ACTIVE;
+    return __builtin_expect(__atomic_load_n(&kfit_captures, __ATOMIC_RELAXED) != 0, 0) && is_active(stream, id);
 }
 
 static struct capture *capture_find(uint64_t id)
@@ -211,6 +215,22 @@ static struct capture *capture_find(uint64_t id)
         if (captures[i].id == id)
             return &captures[i];
     return NULL;
+}
+
+static struct capture *capture_begun_on(uint64_t stream)
+{
+    for (unsigned i = 0; i < CAPTURES; i++)
+        if (captures[i].id && captures[i].stream == stream)
+            return &captures[i];
+    return NULL;
+}
+
+/* Not below none: the begin of one may not have been seen. */
+static void capture_fewer(void)
+{
+    uint32_t n = __atomic_load_n(&kfit_captures, __ATOMIC_RELAXED);
+    while (n && !__atomic_compare_exchange_n(&kfit_captures, &n, n - 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
 }
 
 void kfit_capture_begun(int r, void *stream, bool into_graph)
@@ -223,20 +243,20 @@ void kfit_capture_begun(int r, void *stream, bool into_graph)
     __atomic_fetch_add(&kfit_captures, 1, __ATOMIC_RELAXED);
     const uint64_t of = stream_id(stream);
     if (capture_info(stream, &id, &graph) == ACTIVE && kfit_handles_lock()) {
-        struct capture *c = capture_find(0);
+        struct capture *c = capture_begun_on(of);
+        if (c) { /* ended where we did not see it */
+            if (c->list && c->list->slabs)
+                lose_slabs();
+            list_free(c->list);
+            capture_fewer();
+        } else {
+            c = capture_find(0);
+        }
         if (c) /* else its calls are in no graph */
             *c = (struct capture){.id = id, .stream = of, .graph = graph, .into_graph = into_graph};
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
-}
-
-static struct capture *capture_begun_on(uint64_t stream)
-{
-    for (unsigned i = 0; i < CAPTURES; i++)
-        if (captures[i].id && captures[i].stream == stream)
-            return &captures[i];
-    return NULL;
 }
 
 /* That one without a place was there to be ended is known from its stream alone, beforehand. One with a place is known by
@@ -267,7 +287,8 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool un
     struct kfit_manners manners = kfit_manners_begin();
     const uint64_t of = stream_id(stream);
     if (kfit_handles_lock()) {
-        for (struct capture *c; (c = capture_begun_on(of));) {
+        struct capture *c = capture_begun_on(of);
+        if (c) {
             ended = *c;
             *c = (struct capture){0};
         }
@@ -280,7 +301,7 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool un
         kfit_handles_unlock();
     }
     if (!r || ended.id || unplaced)
-        __atomic_fetch_sub(&kfit_captures, 1, __ATOMIC_RELAXED);
+        capture_fewer();
     kfit_manners_end(manners);
 }
 
@@ -606,7 +627,8 @@ int kfit_exec_launched(int r, kfit_cu_exec exec, void *stream)
     if (r)
         return r;
     const struct kfit_handle *h = kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
-    if (__builtin_expect(kfit_capture_of(stream, &capture), 0))
+    const bool slabs = (h && h->given) || slabs_are_lost(); /* then captures whose begin was not seen matter too */
+    if (__builtin_expect(kfit_capture_of(stream, &capture) || (slabs && is_active(stream, &capture)), 0))
         return exec_captured(h, capture, stream);
     if (h)
         __atomic_fetch_add(&entry_of(h)->launches, 1, __ATOMIC_RELAXED);

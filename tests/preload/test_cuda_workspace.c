@@ -173,8 +173,9 @@ static void captures_that_nobody_saw_begin(void)
     start("");
     publish_notes("300", "scratch");
     CHECK_STR(play("unseen", NULL), "done\n");
-    check_calls(trace_of(0), plain, KFIT_REASON_NONE, 1);
+    check_calls(trace_of(0), plain, KFIT_REASON_NONE, 1 + 1 + 1);
     check_calls(trace_of(0), plain, KFIT_REASON_WORKSPACE, 1);
+    CHECK_INT(kfit_trace_header(trace_of(0))->making, 0);
 }
 
 static void zero_and_scratch(void)

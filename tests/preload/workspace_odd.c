@@ -122,7 +122,8 @@ static void play_unseen(void)
     void *(*plain)(void *, const char *) = NULL;
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     void *libc = dlopen("libc.so.6", RTLD_LAZY), *libcuda = dlopen("libcuda.so.1", RTLD_LAZY);
-    kfit_cu_result (*unseen)(kfit_cu_stream, int);
+    kfit_cu_result (*unseen)(kfit_cu_stream, int), (*unseen_end)(kfit_cu_stream, kfit_cu_graph *);
+    kfit_cu_graph graph;
     for (int i = 0; i < 3 && !plain; i++)
         *(void **)&plain = dlvsym(libc, "dlsym", versions[i]);
     THAT(plain != NULL);
@@ -134,6 +135,19 @@ static void play_unseen(void)
     gemm(one);
     launch(made_of(end()));
     THAT(runs() == 1);
+
+    kfit_cu_exec exec = made_of(captured(1)), copy; /* a launch in one is a copy all the same */
+    OK(unseen(one, 0));
+    OK(cu->graph_launch(exec, one));
+    copy = made_of(end());
+    all_differ((uint64_t[]){slab_of(exec), slab_of(copy)}, 2);
+
+    *(void **)&unseen_end = plain(libcuda, "cuStreamEndCapture"); /* and one whose end nobody saw */
+    begin();
+    gemm(one);
+    OK(unseen_end(one, &graph));
+    capturing = false;
+    slab_of(made_of(captured(1)));
 }
 
 /* A copy of a graph that is still being captured. */
