@@ -110,7 +110,7 @@ int kfit_renew_captured(void *stream);
 enum kfit_handles {
     KFIT_FUNCTIONS, /* value: struct kfit_trace_kernel */
     KFIT_IMAGES,    /* modules and libraries; value: image hash */
-    KFIT_GRAPHS,    /* value: struct list of graphs.c */
+    KFIT_GRAPHS,    /* value: struct kfit_list */
     KFIT_EXECS,     /* value: struct kfit_trace_graph */
     KFIT_HANDLES
 };

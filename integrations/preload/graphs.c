@@ -5,33 +5,8 @@
  *
  * A list is known by its capture while that lasts, then by its graph until that is destroyed. A launch of an executable
  * graph is one lookup and one add. */
-#include <stddef.h>
-#include <string.h>
-#include <sys/mman.h>
-
-#include "driver.h"
+#include "lists.h"
 #include "preload.h"
-
-/* ---- lists ---- */
-
-struct list {
-    uint32_t bytes; /* of the mapping that it begins */
-    uint32_t count;
-    uint32_t lost; /* calls and launches without room, or on another GPU than the first one's */
-    uint32_t slabs; /* enum slabs */
-    uint64_t given; /* to which executable graph, that the list has; 0: to something else */
-    struct kfit_gpu *gpu;
-    uint32_t *making; /* where it is counted: a kernel of kfit's in it is in nothing executable yet; NULL: not */
-    struct kfit_trace_item items[];
-};
-/* Memory that kernels in it work in. */
-enum slabs {
-    NO_SLABS,
-    OWN,   /* nobody else's */
-    GIVEN, /* to what was made of it last */
-};
-/* All lists together, so that a program which never destroys a graph costs no more. */
-enum { LIST_BYTES = 4096, LISTS_BYTES = 4 << 20 };
 
 enum { ACTIVE = 1, CAPTURES = 64 };
 enum { STREAMS = 4 }; /* of one capture that have a slab */
@@ -39,7 +14,7 @@ struct capture {
     uint64_t id; /* never used again in a process; 0: free */
     uint64_t stream;
     kfit_cu_graph graph; /* what may be done with it before it ends is nearly everything */
-    struct list *list;
+    struct kfit_list *list;
     bool into_graph;
     struct {
         uint64_t stream;
@@ -48,135 +23,9 @@ struct capture {
 };
 
 static struct capture captures[CAPTURES]; /* under the handles' lock, as the lists are */
-static uint32_t lists_bytes;
 static bool captured_slabs; /* there are some in graphs */
 static uint64_t givings;
-static bool lost_slabs;     /* where we do not know: in any graph, then */
 uint32_t kfit_captures;
-
-static struct kfit_recorder *recorder_of(const struct kfit_gpu *gpu)
-{
-    return kfit_dispatcher_recorder(gpu->dispatcher);
-}
-
-/* What `kfit off` has to wait for: it may be replayed yet. */
-static uint32_t *making_on(const struct kfit_gpu *gpu)
-{
-    uint32_t *making = &kfit_recorder_header(recorder_of(gpu))->making;
-    __atomic_fetch_add(making, 1, __ATOMIC_SEQ_CST);
-    return making;
-}
-
-static void made(uint32_t *making)
-{
-    if (making)
-        __atomic_fetch_sub(making, 1, __ATOMIC_RELEASE);
-}
-
-static void lose_slabs(void)
-{
-    __atomic_store_n(&lost_slabs, true, __ATOMIC_RELAXED);
-}
-
-static bool slabs_are_lost(void)
-{
-    return __atomic_load_n(&lost_slabs, __ATOMIC_RELAXED);
-}
-
-static void give(struct list *l, uint64_t to)
-{
-    if (l && l->slabs) {
-        l->slabs = GIVEN;
-        l->given = to;
-    }
-}
-
-static void list_free(struct list *l)
-{
-    if (l) {
-        made(l->making);
-        lists_bytes -= l->bytes;
-        munmap(l, l->bytes);
-    }
-}
-
-/* A larger one in its place, or a first one; NULL: no room, and the old one as it was. */
-static struct list *list_grow(struct list *l)
-{
-    uint32_t had = l ? l->bytes : 0, want = l ? 2 * had : LIST_BYTES;
-    if (want - had > LISTS_BYTES - lists_bytes)
-        return NULL;
-    struct list *more = l ? mremap(l, had, want, MREMAP_MAYMOVE)
-                          : mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (more == MAP_FAILED)
-        return NULL;
-    more->bytes = want;
-    lists_bytes += want - had;
-    return more;
-}
-
-static struct list *list_begun(struct list **at, struct kfit_gpu *gpu)
-{
-    if (!*at && (*at = list_grow(NULL)))
-        (*at)->gpu = gpu;
-    return *at;
-}
-
-/* Adds an item, joined to the last one if alike. *at may move. */
-static void list_add(struct list **at, struct kfit_gpu *gpu, struct kfit_trace_item item)
-{
-    struct list *l = list_begun(at, gpu);
-    if (!l)
-        return;
-    if (kfit_item_is_ours(&item) && !l->making)
-        l->making = making_on(l->gpu);
-    struct kfit_trace_item *last = l->count ? &l->items[l->count - 1] : NULL;
-    if (gpu == l->gpu && last && last->what == item.what && last->decision == item.decision &&
-        last->times <= UINT16_MAX - item.times) {
-        last->times = (uint16_t)(last->times + item.times);
-        return;
-    }
-    if (gpu == l->gpu && offsetof(struct list, items[l->count + 1]) > l->bytes) {
-        struct list *more = list_grow(l);
-        l = more ? *at = more : l;
-    }
-    if (gpu == l->gpu && offsetof(struct list, items[l->count + 1]) <= l->bytes)
-        l->items[l->count++] = item;
-    else
-        l->lost += item.times;
-}
-
-static void list_append(struct list **at, const struct list *more)
-{
-    for (uint32_t i = 0; more && i < more->count; i++)
-        list_add(at, more->gpu, more->items[i]);
-    if (more && *at)
-        (*at)->lost += more->lost;
-    if (more && more->slabs) {
-        struct list *l = list_begun(at, more->gpu);
-        if (!l)
-            lose_slabs();
-        else if (!l->slabs) /* else what was made of the others may still run */
-            l->slabs = OWN;
-    }
-}
-
-static struct list *list_of(kfit_cu_graph graph)
-{
-    const struct kfit_handle *h = kfit_handle_find(KFIT_GRAPHS, kfit_handle_key(graph));
-    return h ? (struct list *)(uintptr_t)h->value : NULL;
-}
-
-/* graph has this list from now on, in place of the one it grew from. */
-static void list_put(kfit_cu_graph graph, struct list *l)
-{
-    const struct kfit_handle h = {kfit_handle_key(graph), 0, kfit_handle_key(l), NULL, 0};
-    if (l && !kfit_handle_put(KFIT_GRAPHS, &h)) {
-        if (l->slabs)
-            lose_slabs();
-        list_free(l);
-    }
-}
 
 /* ---- captures ---- */
 
@@ -246,8 +95,8 @@ void kfit_capture_begun(int r, void *stream, bool into_graph)
         struct capture *c = capture_begun_on(of);
         if (c) { /* ended where we did not see it */
             if (c->list && c->list->slabs)
-                lose_slabs();
-            list_free(c->list);
+                kfit_slabs_lose();
+            kfit_list_free(c->list);
             capture_fewer();
         } else {
             c = capture_find(0);
@@ -293,11 +142,11 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool un
             *c = (struct capture){0};
         }
         if (!r && graph && *graph) { /* which may have been there before */
-            struct list *l = list_of(*graph);
-            list_append(&l, ended.list);
-            list_put(*graph, l);
+            struct kfit_list *l = kfit_list_of(*graph);
+            kfit_list_append(&l, ended.list);
+            kfit_list_put(*graph, l);
         }
-        list_free(ended.list);
+        kfit_list_free(ended.list);
         kfit_handles_unlock();
     }
     if (!r || ended.id || unplaced)
@@ -312,13 +161,13 @@ static void capture_add(uint64_t id, struct kfit_gpu *gpu, const struct kfit_tra
     if (kfit_handles_lock()) {
         struct capture *c = capture_find(id);
         for (uint32_t i = 0; c && i < count; i++)
-            list_add(&c->list, gpu, items[i]);
+            kfit_list_add(&c->list, gpu, items[i]);
         if (slabs) {
-            struct list *l = c ? list_begun(&c->list, gpu) : NULL;
+            struct kfit_list *l = c ? kfit_list_begun(&c->list, gpu) : NULL;
             if (l)
-                l->slabs = OWN;
+                l->slabs = KFIT_SLABS_OWN;
             else
-                lose_slabs();
+                kfit_slabs_lose();
         }
         kfit_handles_unlock();
     }
@@ -328,7 +177,7 @@ static void capture_add(uint64_t id, struct kfit_gpu *gpu, const struct kfit_tra
 char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, uint64_t stream)
 {
     struct capture *c = capture_find(id);
-    struct list *l = c && !c->into_graph ? list_begun(&c->list, gpu) : NULL;
+    struct kfit_list *l = c && !c->into_graph ? kfit_list_begun(&c->list, gpu) : NULL;
     if (!l || l->gpu != gpu) /* else nobody would know */
         return NULL;
     unsigned i = 0;
@@ -337,7 +186,7 @@ char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, uint64_t stream)
     if (i == STREAMS || (!c->on[i].slab && !(c->on[i].slab = kfit_slab_take(gpu->pool))))
         return NULL;
     c->on[i].stream = stream;
-    l->slabs = OWN;
+    l->slabs = KFIT_SLABS_OWN;
     __atomic_store_n(&captured_slabs, true, __ATOMIC_RELEASE);
     return c->on[i].slab;
 }
@@ -363,7 +212,7 @@ void kfit_capture_untied(int r, void *stream, unsigned flags)
 
 uint32_t *kfit_capture_calls(const struct kfit_gpu *gpu)
 {
-    return making_on(gpu);
+    return kfit_making(gpu);
 }
 
 void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfit_reason decision,
@@ -372,12 +221,12 @@ void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfi
     const struct kfit_trace_item item = {(uint32_t)slot, (uint16_t)decision, 1};
     if (slot >= 0)
         capture_add(id, gpu, &item, 1, false);
-    made(making);
+    kfit_made(making);
 }
 
 static struct kfit_trace_item kernel_item(const struct kfit_gpu *gpu, const struct kfit_trace_kernel *k)
 {
-    const struct kfit_trace_header *h = kfit_recorder_header(recorder_of(gpu));
+    const struct kfit_trace_header *h = kfit_recorder_header(kfit_recorder_of(gpu));
     return (struct kfit_trace_item){kfit_item_kernel(h, k), (uint16_t)kfit_launcher(), 1};
 }
 
@@ -393,9 +242,9 @@ static void graph_add(kfit_cu_graph graph, struct kfit_gpu *gpu, struct kfit_tra
 {
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
-        struct list *l = list_of(graph);
-        list_add(&l, gpu, item);
-        list_put(graph, l);
+        struct kfit_list *l = kfit_list_of(graph);
+        kfit_list_add(&l, gpu, item);
+        kfit_list_put(graph, l);
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -432,10 +281,10 @@ static void graph_append(kfit_cu_graph graph, kfit_cu_graph from)
 {
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
-        struct list *l = list_of(graph), *source = list_of(from);
-        list_append(&l, source);
-        list_put(graph, l);
-        give(source, 0);
+        struct kfit_list *l = kfit_list_of(graph), *source = kfit_list_of(from);
+        kfit_list_append(&l, source);
+        kfit_list_put(graph, l);
+        kfit_list_give(source, 0);
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -472,7 +321,7 @@ void kfit_graph_node(int r, kfit_cu_graph graph, const void *params)
 void kfit_graph_shown(int r)
 {
     if (!r && __atomic_load_n(&captured_slabs, __ATOMIC_ACQUIRE))
-        lose_slabs();
+        kfit_slabs_lose();
 }
 
 /* Two things made of one graph may run at once: the second gets slabs of its own. exec: what is made is this one, and may
@@ -485,12 +334,12 @@ static int use(kfit_cu_graph graph, kfit_cu_exec exec)
         return 0;
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
-        struct list *l = list_of(graph);
+        struct kfit_list *l = kfit_list_of(graph);
         const struct kfit_handle *h = exec ? kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec)) : NULL;
-        renew = (l && l->slabs == GIVEN && !(h && h->given && h->given == l->given)) || slabs_are_lost();
+        renew = (l && l->slabs == KFIT_SLABS_GIVEN && !(h && h->given && h->given == l->given)) || kfit_slabs_are_lost();
         for (unsigned i = 0; i < CAPTURES; i++) /* goes on with those that what is made now has */
             if (captures[i].id && captures[i].graph == graph && captures[i].list && captures[i].list->slabs)
-                lose_slabs();
+                kfit_slabs_lose();
         kfit_handles_unlock();
     }
     if (renew)
@@ -516,10 +365,10 @@ void kfit_graph_used(int r, kfit_cu_graph graph)
         return;
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
-        struct list *l = list_of(graph);
-        give(l, 0);
+        struct kfit_list *l = kfit_list_of(graph);
+        kfit_list_give(l, 0);
         if (l && l->slabs)
-            lose_slabs();
+            kfit_slabs_lose();
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -542,7 +391,7 @@ void kfit_graph_going(kfit_cu_graph graph)
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
         if (kfit_handle_take(KFIT_GRAPHS, kfit_handle_key(graph), &h))
-            list_free((struct list *)(uintptr_t)h.value);
+            kfit_list_free((struct kfit_list *)(uintptr_t)h.value);
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -583,12 +432,12 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
         return;
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
-        struct list *l = list_of(graph);
+        struct kfit_list *l = kfit_list_of(graph);
         struct kfit_trace_graph *g = NULL;
         bool kept = false;
         exec_gone(*exec);
         if (l)
-            g = kfit_recorder_graph(recorder_of(l->gpu), l->gpu->ordinal, l->items, l->count);
+            g = kfit_recorder_graph(kfit_recorder_of(l->gpu), l->gpu->ordinal, l->items, l->count);
         if (g) {
             const struct kfit_handle h = {kfit_handle_key(*exec), pack(g->first, g->count), kfit_handle_key(g),
                                           l->gpu, l->slabs ? ++givings : 0};
@@ -598,11 +447,11 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
                 __atomic_store_n(&g->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
         }
         if (l) { /* its entry says so from now on */
-            made(l->making);
+            kfit_made(l->making);
             l->making = NULL;
-            give(l, kept ? givings : 0);
+            kfit_list_give(l, kept ? givings : 0);
             if (l->slabs && !kept)
-                lose_slabs();
+                kfit_slabs_lose();
         }
         kfit_handles_unlock();
     }
@@ -613,12 +462,12 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
 static int exec_captured(const struct kfit_handle *h, uint64_t capture, void *stream)
 {
     if (h) {
-        const struct kfit_trace_header *header = kfit_recorder_header(recorder_of(h->gpu));
+        const struct kfit_trace_header *header = kfit_recorder_header(kfit_recorder_of(h->gpu));
         const char *items = (const char *)header + header->live.items_at;
         capture_add(capture, h->gpu, (const struct kfit_trace_item *)(const void *)items + first_of(h),
                     count_of(h), h->given);
     }
-    return (h && h->given) || slabs_are_lost() ? kfit_renew_captured(stream) : 0;
+    return (h && h->given) || kfit_slabs_are_lost() ? kfit_renew_captured(stream) : 0;
 }
 
 int kfit_exec_launched(int r, kfit_cu_exec exec, void *stream)
@@ -627,7 +476,7 @@ int kfit_exec_launched(int r, kfit_cu_exec exec, void *stream)
     if (r)
         return r;
     const struct kfit_handle *h = kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
-    const bool slabs = (h && h->given) || slabs_are_lost(); /* then captures whose begin was not seen matter too */
+    const bool slabs = (h && h->given) || kfit_slabs_are_lost(); /* then captures whose begin was not seen matter too */
     if (__builtin_expect(kfit_capture_of(stream, &capture) || (slabs && is_active(stream, &capture)), 0))
         return exec_captured(h, capture, stream);
     if (h)
