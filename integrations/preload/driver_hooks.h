@@ -23,7 +23,7 @@
               kfit_launched(r, f, STREAM(stream)))                                                           \
     KFIT_BOTH(X, cuLaunchKernelEx, cuLaunchKernelEx, 11060,                                                  \
               (const struct kfit_cu_launch_config *config, kfit_cu_function f, void **params, void **extra), \
-              (config, f, params, extra), , kfit_launched(r, f, STREAM(config->stream)))                     \
+              (config, f, params, extra), , kfit_launched(r, f, STREAM(r ? NULL : config->stream)))                     \
     KFIT_BOTH(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000,                                 \
               (KFIT_LAUNCH_SHAPE, void **params), (f, gx, gy, gz, bx, by, bz, smem, stream, params), ,       \
               kfit_launched(r, f, STREAM(stream)))                                                           \

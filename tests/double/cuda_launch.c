@@ -288,6 +288,8 @@ enum { PROGRAMMATIC = 6 }; /* a launch attribute: may start before the kernel be
 static kfit_cu_result launch(const char *symbol, const struct kfit_cu_launch_config *config,
                              const void *handle, void **params, void **extra, bool own)
 {
+    if (!config)
+        return INVALID_VALUE;
     struct CUfunc_st *f = function_of(handle);
     kfit_cu_stream handle_of_stream = !config->stream && own ? (kfit_cu_stream)2 : config->stream;
     const struct CUstream_st *stream = stream_of(handle_of_stream);

@@ -292,6 +292,7 @@ static void play_ends(int argc, char **argv)
     start();
     OK(cu.cuEventCreate(&event, 0));
     nothing_captures();
+    IS(cu.cuLaunchKernelEx(NULL, a, NULL, NULL), 1); /* and a launch of nothing is the driver's to refuse */
 
     begin(0); /* broken */
     launch_on(stream, a, 1);
