@@ -9,11 +9,12 @@
 enum { FREE, TAKEN_OUT, KEYS }; /* a key; handles are addresses, and none of the first */
 /* Places that went in the midst of chains are never all free again. Where less than a quarter is taken they stay few, however
  * long handles come and go; at a half the free ones run out, and a search for what is not there goes through all. */
-enum { SIZE_LOG2 = 16, SIZE = 1 << SIZE_LOG2, ROOM = 12 << 10 };
+enum { SIZE_LOG2 = 16, SIZE = 1 << SIZE_LOG2, ROOM = 12 << 10, OWNERS_LOG2 = 12 };
 
 static struct tables {
     uint32_t lock;
     uint32_t used[KFIT_HANDLES];
+    uint16_t owned[KFIT_HANDLES][1 << OWNERS_LOG2]; /* by hash of the owner: most have nothing to look for */
     struct kfit_handle at[KFIT_HANDLES][SIZE];
 } * tables;
 
@@ -47,6 +48,11 @@ void kfit_handles_unlock(void)
 static inline uint32_t place_of(uint64_t key)
 {
     return (uint32_t)(key * 0x9e3779b97f4a7c15u >> (64 - SIZE_LOG2));
+}
+
+static inline uint16_t *owned_by(struct tables *t, enum kfit_handles which, uint64_t owner)
+{
+    return &t->owned[which][owner * 0x9e3779b97f4a7c15u >> (64 - OWNERS_LOG2)];
 }
 
 static inline uint32_t after(uint32_t at)
@@ -85,8 +91,10 @@ bool kfit_handle_put(enum kfit_handles which, const struct kfit_handle *new)
         while (t->at[which][at].key >= KEYS)
             at = after(at);
         h = &t->at[which][at];
-    }
+    } else
+        --*owned_by(t, which, h->owner);
     h->owner = new->owner;
+    ++*owned_by(t, which, h->owner);
     h->given = new->given;
     __atomic_store_n(&h->value, new->value, __ATOMIC_RELAXED);
     __atomic_store_n(&h->gpu, new->gpu, __ATOMIC_RELAXED);
@@ -100,6 +108,7 @@ static void remove_at(struct tables *t, enum kfit_handles which, uint32_t at)
     struct kfit_handle *h = t->at[which];
     uint64_t key = h[after(at)].key == FREE ? FREE : TAKEN_OUT;
     t->used[which]--;
+    --*owned_by(t, which, h[at].owner);
     __atomic_store_n(&h[at].key, key, __ATOMIC_RELEASE);
     while (key == FREE && h[at = (at - 1) & (SIZE - 1)].key == TAKEN_OUT)
         __atomic_store_n(&h[at].key, FREE, __ATOMIC_RELEASE);
@@ -118,7 +127,8 @@ bool kfit_handle_take(enum kfit_handles which, uint64_t key, struct kfit_handle 
 void kfit_handle_drop(enum kfit_handles which, uint64_t owner)
 {
     struct tables *t = tables;
-    for (uint32_t at = 0; t->used[which] && at < SIZE; at++)
+    const uint16_t *left = owned_by(t, which, owner);
+    for (uint32_t at = 0; (owner ? *left : t->used[which]) && at < SIZE; at++)
         if (t->at[which][at].key >= KEYS && (!owner || t->at[which][at].owner == owner))
             remove_at(t, which, at);
 }
