@@ -40,11 +40,19 @@ static int capture_status(void *stream, uint64_t *id)
     return capture_info(stream, id, NULL);
 }
 
-/* Handles are used again, and one stands for each thread's own stream. */
+/* As a slab is known by (workspace.c): handles are used again. */
 static uint64_t stream_id(void *stream)
 {
     unsigned long long id;
     return kfit_driver.cuStreamGetId(stream, &id) ? kfit_handle_key(stream) : id + 1;
+}
+
+/* As a capture is known by: the handle will do, but that one stands for each thread's own stream. A driver is asked as
+ * little as can be while one captures. */
+static uint64_t capture_key(void *stream)
+{
+    enum { PER_THREAD = 2 }; /* CU_STREAM_PER_THREAD */
+    return (uintptr_t)stream == PER_THREAD ? stream_id(stream) : kfit_handle_key(stream);
 }
 
 /* The legacy stream (0 or 1) cannot capture, and must not be asked while another one does. */
@@ -90,7 +98,7 @@ void kfit_capture_begun(int r, void *stream, bool into_graph)
         return;
     struct kfit_manners manners = kfit_manners_begin();
     __atomic_fetch_add(&kfit_captures, 1, __ATOMIC_RELAXED);
-    const uint64_t of = stream_id(stream);
+    const uint64_t of = capture_key(stream);
     if (capture_info(stream, &id, &graph) == ACTIVE && kfit_handles_lock()) {
         struct capture *c = capture_begun_on(of);
         if (c) { /* ended where we did not see it */
@@ -117,7 +125,7 @@ bool kfit_capture_unplaced(void *stream)
     if ((uintptr_t)stream <= 1 || !capture_status(stream, &id))
         return false;
     struct kfit_manners manners = kfit_manners_begin();
-    const uint64_t of = stream_id(stream);
+    const uint64_t of = capture_key(stream);
     if (kfit_handles_lock()) {
         unplaced = !capture_begun_on(of);
         kfit_handles_unlock();
@@ -134,7 +142,7 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool un
     if (capture_status(stream, &id))
         return;
     struct kfit_manners manners = kfit_manners_begin();
-    const uint64_t of = stream_id(stream);
+    const uint64_t of = capture_key(stream);
     if (kfit_handles_lock()) {
         struct capture *c = capture_begun_on(of);
         if (c) {
@@ -196,7 +204,7 @@ void kfit_capture_untied(int r, void *stream, unsigned flags)
 {
     enum { SET = 1 }; /* CU_STREAM_SET_CAPTURE_DEPENDENCIES */
     uint64_t id;
-    if (r || flags != SET || !kfit_capture_of(stream, &id))
+    if (r || flags != SET || !__atomic_load_n(&captured_slabs, __ATOMIC_ACQUIRE) || !kfit_capture_of(stream, &id))
         return;
     struct kfit_manners manners = kfit_manners_begin();
     const uint64_t of = stream_id(stream);
