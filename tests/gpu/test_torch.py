@@ -112,6 +112,10 @@ class Torch(Programs):
     def test_bmm_is_one_call(self):
         self.counted("bmm")
 
+    def test_cublas_by_a_pointer_of_dlsym(self):
+        result, _ = self.counted("taken")
+        self.assertLess(result["error"], 0.02)
+
     def test_types(self):
         self.counted("types")
 

@@ -83,6 +83,22 @@ def types():
 
 
 @case
+def taken():
+    """cuBLAS by a pointer that dlsym gave, as whoever does not link it calls it."""
+    m, n, k = 5, 1048, 776
+    x, w, y = rand(m, k), rand(n, k) * k**-0.5, torch.zeros(m, n, device="cuda", dtype=torch.bfloat16)
+    cublas = ctypes.CDLL(f"libcublas.so.{torch.version.cuda.split('.')[0]}")  # PyTorch's, which is loaded
+    one, zero, p = ctypes.c_float(1), ctypes.c_float(0), ctypes.c_void_p
+    handle = p(torch.cuda.current_blas_handle())
+    for _ in range(3):
+        status = cublas.cublasGemmEx(handle, 1, 0, n, m, k, ctypes.byref(one), p(w.data_ptr()), 14, k, p(x.data_ptr()), 14, k,
+                                     ctypes.byref(zero), p(y.data_ptr()), 14, n, 68, 99)
+        assert status == 0, status
+    want = x.double() @ w.double().t()
+    return dict(expect=[key(m, n, k, 3)], error=float((y.double() - want).abs().max() / want.abs().max()))
+
+
+@case
 def graph():
     x, w1, w2 = rand(5, 776), rand(1048, 776), rand(520, 776)
 
