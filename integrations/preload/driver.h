@@ -22,6 +22,8 @@ struct kfit_driver {
 };
 extern struct kfit_driver kfit_driver;
 
+enum { KFIT_STREAM_PER_THREAD = 2 }; /* CU_STREAM_PER_THREAD: one handle for each thread's own */
+
 /* ---- route.c ---- */
 
 struct kfit_found {

@@ -39,9 +39,9 @@ extern __thread unsigned kfit_library_depth __attribute__((tls_model("initial-ex
 
 /* ---- workspace.c ---- */
 
-/* Takes the GPU's memory, at most that many bytes, the first time; nothing if its kernels need none. Its context is
+/* Takes the GPU's memory, at most KFIT_GPU_MEMORY, the first time; nothing if its kernels need none. Its context is
  * current. */
-void kfit_pool_make(struct kfit_gpu *gpu, size_t most);
+void kfit_pool_make(struct kfit_gpu *gpu);
 
 /* Who launches with it just now: so many kernels of one launch, or -1: one of several. */
 struct kfit_hold {

@@ -51,8 +51,7 @@ static uint64_t stream_id(void *stream)
  * little as can be while one captures. */
 static uint64_t capture_key(void *stream)
 {
-    enum { PER_THREAD = 2 }; /* CU_STREAM_PER_THREAD */
-    return (uintptr_t)stream == PER_THREAD ? stream_id(stream) : kfit_handle_key(stream);
+    return (uintptr_t)stream == KFIT_STREAM_PER_THREAD ? stream_id(stream) : kfit_handle_key(stream);
 }
 
 /* The legacy stream (0 or 1) cannot capture, and must not be asked while another one does. */

@@ -142,8 +142,7 @@ extern struct kfit_server kfit_servers[KFIT_SERVERS];
 struct kfit_surroundings {
     struct kfit_env env;
     char suffix[16];  /* of the trace's name; "": none */
-    const char *hold; /* as in kfit_dispatcher_params, these two */
-    size_t workspace_most;
+    const char *hold; /* kfit_dispatcher_params.hold */
 };
 
 /* The dispatcher of s, or NULL: off, or another thread is starting just now. In the thread that starts it, and only if

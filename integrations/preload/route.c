@@ -50,7 +50,7 @@ struct kfit_driver kfit_driver = {
 
 /* Exported under the driver's own names; ours by the others, which no interposer before us can take. */
 #define STREAM(stream)                                                                                       \
-    ((uintptr_t)(stream) || !per_thread ? (void *)(stream) : (void *)2 /* CU_STREAM_PER_THREAD */)
+    ((uintptr_t)(stream) || !per_thread ? (void *)(stream) : (void *)KFIT_STREAM_PER_THREAD)
 #define UNLESS(failed)                                                                                       \
     do {                                                                                                     \
         const kfit_cu_result failed_ = failed;                                                               \

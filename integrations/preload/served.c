@@ -32,7 +32,6 @@ struct seen {
     kfit_cu_context context;
     kfit_cu_device ordinal;
     struct kfit_device_info info;
-    size_t memory; /* for workspaces, at most */
 };
 
 /* As kfit_judge_cuda_env has it: records made there are to match here. */
@@ -49,7 +48,6 @@ static void look(struct kfit_server *s, struct kfit_surroundings *o, const void 
                   blas[0] ? blas : NULL, NULL);
     snprintf(o->suffix, sizeof o->suffix, "-cuda%d", at->ordinal);
     o->hold = pinned();
-    o->workspace_most = kfit_workspace_most(at->memory);
 }
 
 /* A context not seen before. *stray: the GPU served, if the context is another one of it. */
@@ -69,13 +67,12 @@ __attribute__((noinline)) static struct kfit_gpu *meet(kfit_cu_context context, 
         } else if (known) {
             *stray = g->dispatcher ? g : NULL;
         } else if (kfit_cuda_attach(&at.context, &at.ordinal, &at.info, NULL) == KFIT_OK) {
-            kfit_gpu_memory(kfit_variable("KFIT_GPU_MEMORY"), &at.memory);
             struct kfit_dispatcher *d = kfit_serve(s, look, &at, call);
             if (d || __atomic_load_n(&s->off, __ATOMIC_ACQUIRE)) {
                 g->ordinal = (uint32_t)at.ordinal;
                 g->dispatcher = d;
                 if (d)
-                    kfit_pool_make(g, at.memory);
+                    kfit_pool_make(g);
                 __atomic_store_n(&g->context, (void *)at.context, __ATOMIC_RELEASE);
                 gpu = d ? g : NULL;
             }

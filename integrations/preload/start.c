@@ -126,6 +126,7 @@ static void read_config(struct config *c)
     if (!kfit_gpu_memory(kfit_variable("KFIT_GPU_MEMORY"), &memory))
         kfit_logf(&p->log, KFIT_LOG_ERROR, "KFIT_GPU_MEMORY=%.32s is no whole number of MiB; taken as 0",
                   kfit_variable("KFIT_GPU_MEMORY"));
+    p->workspace_most = kfit_workspace_most(memory);
     bool asked;
     if (kfit_state_default_dir(c->state_dir, sizeof c->state_dir, &asked))
         p->state_dir = c->state_dir;
@@ -173,7 +174,6 @@ start(struct kfit_server *s, void (*look)(struct kfit_server *, struct kfit_surr
         c.params.env = &o.env;
         c.params.device_suffix = o.suffix[0] ? o.suffix : NULL;
         c.params.hold = o.hold;
-        c.params.workspace_most = o.workspace_most;
         if (kfit_dispatcher_create(&d, &c.params, &err) != KFIT_OK)
             kfit_logf(&c.params.log, KFIT_LOG_ERROR, "%s; this process runs without kfit", err.text);
     }

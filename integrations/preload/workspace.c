@@ -14,6 +14,7 @@
 #include "driver.h"
 #include "kfit/cuda.h"
 #include "kfit/op.h"
+#include "kfit/process.h"
 #include "preload.h"
 
 enum { SLABS_MAX = 4096, ALIGN = 256, STREAMS = 1024, PROBES = 32, CAPTURED_MAX = 256 };
@@ -59,11 +60,12 @@ static size_t whole(size_t bytes)
     return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
-void kfit_pool_make(struct kfit_gpu *gpu, size_t most)
+void kfit_pool_make(struct kfit_gpu *gpu)
 {
-    size_t bytes[2];
+    size_t bytes[2], most;
     if (__atomic_exchange_n(&gpu->pool_made, true, __ATOMIC_RELAXED))
         return;
+    kfit_gpu_memory(kfit_variable("KFIT_GPU_MEMORY"), &most);
     kfit_dispatcher_workspace(gpu->dispatcher, bytes);
     const size_t zero = whole(bytes[KFIT_WS_ZERO]), slab = zero + whole(bytes[KFIT_WS_SCRATCH]);
     const size_t fit = slab ? most / slab : 0, count = fit < SLABS_MAX ? fit : SLABS_MAX;
