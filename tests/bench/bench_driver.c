@@ -9,6 +9,7 @@
 #include "driver_hooks.h"
 #include "kfit/cuda.h"
 #include "kfit_test.h"
+#include "median.h"
 
 enum { ROUNDS = 7, BLOCKS = 20, CALLS = 500 };
 
@@ -125,12 +126,6 @@ static int child(void)
 }
 
 /* ---- the parent ---- */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static void costs(void)
 {

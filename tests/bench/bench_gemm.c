@@ -23,6 +23,7 @@
 #endif
 
 #include "kfit/op.h"
+#include "median.h"
 #include "seed_kernel.h"
 
 enum { ROUNDS = 31, GRID = 24, PEERS = 3 };
@@ -246,18 +247,6 @@ static unsigned calls_for(const struct runner *r, const struct problem *p, doubl
     batch_ns(r, p, 2);
     double once = batch_ns(r, p, 3), n = ns / (once + 1);
     return n < 1 ? 1 : n > 1e5 ? 100000u : (unsigned)n;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, unsigned n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return v[n / 2];
 }
 
 /* Medians of every runner's time, and of its ratio to the first one's, from batches in turn. */

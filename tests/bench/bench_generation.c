@@ -10,6 +10,7 @@
 #include "kfit/generation.h"
 #include "kfit_test.h"
 #include "lmdb_api.h"
+#include "median.h"
 #include "records.h"
 
 enum { RECORDS = 10000, ROUNDS = 21 };
@@ -78,12 +79,6 @@ static double peer(uint64_t *sum)
     lmdb->txn_abort(txn);
     lmdb->env_close(env);
     return now_ms() - start;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* "best (median)": on a shared machine the best says what it costs, the median how much others disturbed. */

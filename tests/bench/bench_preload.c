@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "median.h"
+
 enum { ROUNDS = 15, BLOCKS = 60, CALLS = 5000, STARTS = 300 };
 
 static double now_ns(void)
@@ -19,18 +21,6 @@ static double now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return v[n / 2];
 }
 
 /* The child: the best block's time per call, and the first call's. */

@@ -7,6 +7,7 @@
 
 #include "kfit/cuda.h"
 #include "kfit/generation.h"
+#include "median.h"
 
 #define KFIT_X(member, symbol, args) kfit_cu_result symbol args;
 KFIT_CUDA_LIST(KFIT_X)
@@ -135,18 +136,6 @@ static void publish(const char *dir, const char *image, char entry[64])
     CHECK_OK(kfit_generation_publish(&p, &number, &err), err);
 }
 
-static int by_value(const void *x, const void *y)
-{
-    double p = *(const double *)x, q = *(const double *)y;
-    return (p > q) - (p < q);
-}
-
-static double median(double *v)
-{
-    qsort(v, ROUNDS, sizeof *v, by_value);
-    return v[ROUNDS / 2];
-}
-
 static void what_the_shim_adds(void)
 {
     static char self[512];
@@ -184,9 +173,9 @@ static void what_the_shim_adds(void)
            ROUNDS);
     for (int w = 0; w < WAYS; w++)
         printf("  %-8s cublasGemmEx %+7.1f   cublasLtMatmul %+7.1f   first call %8.1f us\n", ways[w].name,
-               median(more[w][0]), median(more[w][1]), median(ns[w][3]) / 1e3);
-    printf("  (without: %.1f and %.1f ns; the double's launch: %.1f ns)\n", median(ns[0][0]),
-           median(ns[0][1]), median(ns[HIT][2]));
+               median(more[w][0], ROUNDS), median(more[w][1], ROUNDS), median(ns[w][3], ROUNDS) / 1e3);
+    printf("  (without: %.1f and %.1f ns; the double's launch: %.1f ns)\n", median(ns[0][0], ROUNDS),
+           median(ns[0][1], ROUNDS), median(ns[HIT][2], ROUNDS));
 }
 
 int main(int argc, char **argv)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "kfit/tune.h"
+#include "median.h"
 
 #define KEY(m, n, k, layout, lda, ldb)                                                                       \
     "gemm/f32,f32,f32/acc=f32/m=" #m ",n=" #n ",k=" #k "/" layout "/lda=" #lda ",ldb=" #ldb ",ldc=" #n         \
@@ -27,18 +28,6 @@ static const char *const keys[] = {
     KEY(32, 32, 32, "nn", 32, 32),
 };
 enum { KEYS = sizeof keys / sizeof *keys, RETIMINGS_MAX = 100 };
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, size_t n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return n ? v[n / 2] : 0;
-}
 
 static int fail(const char *what, const struct kfit_error *err)
 {

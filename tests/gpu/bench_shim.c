@@ -14,6 +14,7 @@
 
 #include "bench_shim.h"
 #include "kfit/cuda.h"
+#include "median.h"
 
 enum { BURST = 16, PAIRS = 1500, WARM_UPS = 50, WORKSPACE_BYTES = 32 << 20 };
 
@@ -171,12 +172,6 @@ static double now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static double burst(const struct row *r, bool own)

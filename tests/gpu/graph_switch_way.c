@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "kfit/cuda.h"
+#include "median.h"
 
 enum { REPLAYS = 21, CLONES = 8, TIMES = 5, LONG_NS = 20000000, THREADS = 32, CHILD_SECONDS = 60 };
 
@@ -149,18 +150,6 @@ static double now_us(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, unsigned n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return v[n / 2];
 }
 
 static long long host_bytes(void)
