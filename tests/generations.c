@@ -6,11 +6,9 @@
 
 char *path(const char *name)
 {
-    static char text[4][512];
-    static unsigned turn;
-    char *p = text[turn++ % 4];
-    snprintf(p, sizeof text[0], "%s/cache/%s", kfit_test_dir(), name);
-    return p;
+    char in_cache[500];
+    snprintf(in_cache, sizeof in_cache, "cache/%s", name);
+    return kfit_test_path(in_cache);
 }
 
 char *cache(void)

@@ -7,7 +7,7 @@
 
 enum { RECORDS = 100 };
 
-/* The case's cache directory, and of a name in it: one of four buffers in turn. */
+/* The case's cache directory, and of a name in it (kfit_test_path's). */
 char *cache(void);
 char *path(const char *name);
 /* Publishes the first n of records_make; returns its number. */

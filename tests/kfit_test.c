@@ -98,6 +98,16 @@ void kfit_test_own_mounts(void)
         SKIP("mounts cannot be made private here: %s", strerror(errno));
 }
 
+void kfit_test_small_disk(const char *path, const char *size)
+{
+    char options[64];
+    snprintf(options, sizeof options, "size=%s,mode=755", size);
+    kfit_test_own_mounts();
+    CHECK(!mkdir(path, 0755));
+    if (mount("tmpfs", path, "tmpfs", 0, options))
+        SKIP("no tmpfs: %s", strerror(errno));
+}
+
 int kfit_test_run(const char *const argv[], const char *const env[], char **out, char **err)
 {
     char paths[2][96];

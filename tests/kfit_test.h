@@ -98,6 +98,8 @@ void kfit_test_write(const char *path, const void *data, size_t bytes);
 void kfit_test_child(void (*fn)(void), void (*prepare)(void));
 /* What is mounted from here on is seen by this process alone; skips the case where that cannot be. */
 void kfit_test_own_mounts(void);
+/* The same, and a new directory with that much room in it ("300k"). */
+void kfit_test_small_disk(const char *dir, const char *size);
 /* Runs argv (NULL-terminated) with extra environment "NAME=value" entries (may be NULL; "NAME" alone unsets);
  * returns the exit status, or 128 + signal. out and err (may be NULL) receive what it printed, malloc'ed. */
 int kfit_test_run(const char *const argv[], const char *const env[], char **out, char **err);

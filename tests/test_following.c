@@ -10,6 +10,14 @@ static void request(struct kfit_dispatcher *d, enum kfit_control control)
     CHECK_OK(kfit_trace_set_control(kfit_recorder_path(kfit_dispatcher_recorder(d)), control, &err), err);
 }
 
+/* The call after the request loads what is current. */
+static void reload(struct kfit_dispatcher *d)
+{
+    float c;
+    request(d, KFIT_CONTROL_RELOAD);
+    gemm(d, 4, 2, &c);
+}
+
 static void check_result(struct kfit_dispatcher *d, float want)
 {
     float c;
@@ -117,51 +125,42 @@ static void what_cannot_be_loaded_means_the_original(void)
     setup();
     publish_two();
     struct kfit_dispatcher *d = SERVE(.follow = true);
-    float c;
     check_result(d, 15);
     snprintf(path, sizeof path, "%s/current", cache);
     kfit_test_write(path, "nonsense\n", 9);
-    request(d, KFIT_CONTROL_RELOAD);
-    gemm(d, 4, 2, &c);
+    reload(d);
     check_gemm(d, 4, 2, KFIT_REASON_LOAD_FAILED);
     CHECK_SAYS(d, "current");
     CHECK(!unlink(path));
-    request(d, KFIT_CONTROL_RELOAD);
-    gemm(d, 4, 2, &c);
+    reload(d);
     check_gemm(d, 4, 2, KFIT_REASON_NO_RECORD);
     make_current(2);
-    request(d, KFIT_CONTROL_RELOAD);
-    gemm(d, 4, 2, &c);
+    reload(d);
     check_result(d, 8);
     snprintf(path, sizeof path, "%s/off", cache);
     kfit_test_write(path, "ticket 7\n", 9);
-    request(d, KFIT_CONTROL_RELOAD);
-    gemm(d, 4, 2, &c);
+    reload(d);
     check_gemm(d, 4, 2, KFIT_REASON_OFF);
     CHECK(!unlink(path));
-    request(d, KFIT_CONTROL_RELOAD);
-    gemm(d, 4, 2, &c);
+    reload(d);
     check_result(d, 8);
     const union kfit_key key = key_of(4);
     char text[KFIT_KEY_TEXT_MAX];
     kfit_key_format(&key, text, sizeof text);
     host_file("bans", text); /* the same generation, with one key less */
-    request(d, KFIT_CONTROL_RELOAD);
-    gemm(d, 4, 2, &c);
+    reload(d);
     check_gemm(d, 4, 2, KFIT_REASON_BANNED);
     kfit_dispatcher_destroy(d);
 }
 
 static void following_ends_somewhere(void)
 {
-    float c;
     setup();
     publish_two();
     struct kfit_dispatcher *d = SERVE(.follow = true);
     for (int i = 0; i < KFIT_FOLLOW_MAX + 2; i++) {
         make_current(i % 2 ? 1 : 2);
-        request(d, KFIT_CONTROL_RELOAD);
-        gemm(d, 4, 2, &c);
+        reload(d);
         check_result(d, i >= KFIT_FOLLOW_MAX ? 15 : i % 2 ? 15 : 8);
     }
     CHECK_INT(header(d)->loaded.loads, 1 + KFIT_FOLLOW_MAX);

@@ -260,10 +260,7 @@ static void two_pid_namespaces(void)
 
 static void small_disk(void)
 {
-    kfit_test_own_mounts();
-    CHECK(!mkdir(stores_path(""), 0755));
-    if (mount("tmpfs", stores_path(""), "tmpfs", 0, "size=400k,mode=755"))
-        SKIP("no tmpfs: %s", strerror(errno));
+    kfit_test_small_disk(stores_path(""), "400k");
 }
 
 static void fills_the_disk(void)
