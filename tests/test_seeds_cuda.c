@@ -125,6 +125,25 @@ static void first_values_are_legal(void)
     CHECK(seen > 0);
 }
 
+/* Sixteen bytes of a row would be of the row and of what lies behind it. */
+static void terms_that_are_no_whole_loads_are_refused(void)
+{
+    static const struct shape ragged[] = {
+        {"direct", "bf16,bf16,bf16", 64, 1004, 1008, 64, 0, ""},
+        {"dots", "f32,f32,f32", 64, 1002, 1004, 64, 0, ""},
+    };
+    struct kfit_candidate *c;
+    for (unsigned i = 0; (c = next_seed(&i));) {
+        for (unsigned s = 0; s < 2; s++) {
+            union kfit_key key;
+            make_key(&key, &ragged[s], 4);
+            CHECK_MSG(!legal(c, &key, &(struct kfit_choice){0}, "sm_90a"), "%s at k=%d", kfit_candidate_name(c),
+                      ragged[s].k);
+        }
+        kfit_candidate_destroy(c);
+    }
+}
+
 /* Each knob at its least and its greatest value, the others at their first, or if that is
  * not legal, anywhere. */
 static void corners_compile(void)
@@ -202,6 +221,7 @@ static void tensor_maps_compile(void)
 static const struct kfit_test tests[] = {
     TEST(tensor_maps_compile),
     TEST(first_values_are_legal),
+    TEST(terms_that_are_no_whole_loads_are_refused),
     TEST(corners_compile),
     TEST_SLOW(many_choices_compile, 900),
 };
