@@ -165,9 +165,9 @@ static void corners_compile(void)
                 make_key(&key, shape_for(kfit_candidate_name(c), at), rows[at / 3 % 4]);
                 choice.index[k] = best;
                 for (unsigned tries = 0; !legal(c, &key, &choice, arch) && tries < 20000; tries++) {
-                    if (tries % 2000 ==
-                        1999) { /* clusters need sm_90, small shapes have no deep splits ... */
+                    if (tries % 2000 == 1999) /* clusters need it */
                         arch = "sm_90a";
+                    if (tries % 200 == 199) { /* small shapes have no deep splits, many rows no room ... */
                         make_key(&key, shape_for(kfit_candidate_name(c), (unsigned)kfit_test_random()),
                                  rows[kfit_test_random() % 4]);
                     }
