@@ -131,7 +131,7 @@ class Held(Case):
 
 
 class Lines(unittest.TextTestResult):
-    """A line per case on stdout, as kfit_test.h prints them."""
+    """A line per case on stdout, as kfit_test.h prints them; no dots, which would begin it where both go to one file."""
 
     def line(self, word, test):
         print(word, test.id().removeprefix("__main__."), flush=True)
@@ -155,4 +155,4 @@ class Lines(unittest.TextTestResult):
 
 
 def main():
-    unittest.main(argv=[sys.argv[0]] + sys.argv[5:], testRunner=unittest.TextTestRunner(resultclass=Lines))
+    unittest.main(argv=[sys.argv[0]] + sys.argv[5:], testRunner=unittest.TextTestRunner(resultclass=Lines, verbosity=0))

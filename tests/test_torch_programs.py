@@ -137,6 +137,71 @@ class Programs(Scripts):
         self.assertIn("no time left", story["steps"][2]["why"])
 
 
+# what test_torch.py printed on a GPU, both streams in one file
+DOTS = """\
+.ok Dispatched.test_winners
+.ok Dispatched.test_off
+
+Fnot ok Dispatched.test_nothing_is_read
+s  skipped: no compute-sanitizer
+ok # SKIP Torch.test_skipped
+E  a note
+not ok Torch.test_broken
+..ok Torch.test_two
+======================================================================
+FAIL: test_nothing_is_read (__main__.Dispatched.test_nothing_is_read)
+----------------------------------------------------------------------
+AssertionError: 9 != 0 : racecheck
+======================================================================
+ERROR: test_broken (__main__.Torch.test_broken)
+----------------------------------------------------------------------
+ValueError: no such thing
+
+----------------------------------------------------------------------
+Ran 6 tests in 22.700s
+"""
+SAYS = """
+import sys, unittest
+sys.argv[1:] = ["kfit", "fixture", "lib", "none"]
+sys.path[:0] = [{tests!r}]
+from cli_helpers import main
+class A(unittest.TestCase):
+    def test_good(self): pass
+    def test_bad(self): self.assertEqual(1, 2)
+    def test_none(self): self.skipTest("there is none")
+    def test_odd(self): raise ValueError("odd")
+main()
+"""
+
+
+class Outcomes(Scripts):
+    """What is made of what a test's program printed."""
+
+    def setUp(self):
+        super().setUp()
+        self.outcomes = load("tests/gpu/results.py").outcomes
+
+    def found(self, text, *cases):
+        return [tuple(r.get(n) for n in ("case", "result", "note")) for r in self.outcomes("torch", text, 1, cases)]
+
+    def test_of_unittest_s_progress(self):
+        self.assertEqual(self.found(DOTS, "Dispatched.test_winners", "Dispatched.test_off", "Dispatched.test_nothing_is_read", "Torch.test_skipped", "Torch.test_broken",
+                                    "Torch.test_two", "Torch.test_missing"),
+                         [("Dispatched.test_winners", "passed", None), ("Dispatched.test_off", "passed", None),
+                          ("Dispatched.test_nothing_is_read", "failed", "AssertionError: 9 != 0 : racecheck"), ("Torch.test_skipped", "skipped", "no compute-sanitizer"),
+                          ("Torch.test_broken", "failed", "ValueError: no such thing"), ("Torch.test_two", "passed", None),
+                          ("Torch.test_missing", "failed", "exit status 1, and nothing was said of it")])
+
+    def test_of_a_test_that_is_run(self):
+        """A line of its own for each case, where both streams go to one file."""
+        (self.dir / "says.py").write_text(SAYS.format(tests=str(ROOT / "tests")))
+        p = subprocess.run([sys.executable, self.dir / "says.py"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(re.findall(r"(?m)^(?:not )?ok .*", p.stdout), ["not ok A.test_bad", "ok A.test_good", "ok # SKIP A.test_none", "not ok A.test_odd"], p.stdout)
+        self.assertEqual(self.found(p.stdout, "A.test_good", "A.test_bad", "A.test_none", "A.test_odd"),
+                         [("A.test_good", "passed", None), ("A.test_bad", "failed", "AssertionError: 1 != 2"), ("A.test_none", "skipped", "there is none"),
+                          ("A.test_odd", "failed", "ValueError: odd")])
+
+
 class Collect(Scripts):
     """A build folder of scripts; results/ as they are committed."""
 

@@ -109,6 +109,7 @@ def outcomes(test, text, rc, asked):
     """What a test's program said of each case that was asked for ("" stands for a program that has none)."""
     rows, notes = {}, []
     for line in text.splitlines():
+        line = re.sub(r"^[.FEsxu]+(?=ok |not ok |  )", "", line)  # unittest's progress has no line of its own
         said = re.fullmatch(r"(ok # SKIP|ok|not ok) ([\w.]+)", line)
         if said:
             rows[said[2]] = dict(result={"ok": "passed", "not ok": "failed"}.get(said[1], "skipped"), note="; ".join(notes)[-600:])
