@@ -276,6 +276,31 @@ exit ${bad:-0}""")
         changed = {"Torch.test_a_process_starts_as_fast"}
         self.assertEqual([r for r in made["suite"]["cases"] if r["test"] != "a_test" and r["case"] not in changed], [r for r in committed if r["case"] not in changed])
 
+    def test_of_many_that_fail_the_first_are_said_too(self):
+        cases = [f"case_{i:02}_of_a_long_name" for i in range(40)]
+        self.script(self.build / "a_test", f"""[ "$1" = -l ] && exec echo "{' '.join(cases)}"
+for c in "$@"; do printf "  it broke as $c did\\nnot ok $c\\n"; done; exit 1""")
+        p, _ = self.collect("--parts", "unseen")
+        self.assertEqual(p.returncode, 1)
+        said = re.findall(r"(?m)^FAILED +unseen .*", p.stdout)
+        self.assertEqual(len(said), 2, p.stdout)  # when it ended, and in the table
+        for line in said:
+            self.assertIn("40 failed: case_00_of_a_long_name: it broke as case_00", line)
+            self.assertIn("case_39_of_a_long_name: it broke as case_39_of_a_long_name did", line)
+            self.assertLess(len(line), 700)
+
+    def test_why_the_control_of_switch_failed(self):
+        good = dict(status=0, error="", replay="", right=5, of=5, back=True)
+        run = {"way": "original", "nodes": 50, "made": dict(right=50), "same": good, "pair": dict(good, back=False), "cluster": dict(good, error="CUDA_ERROR_X", right=0),
+               "off": dict(good, right=3), "all": dict(right=45, right_back=45), "ended": 0}
+        runs = [run, dict(run, way="swap"), dict(run, nodes=45), {"way": "original", "nodes": 500, "ended": -11}]
+        self.script(self.build / "tests/gpu/graph_switch", f"""echo '{json.dumps(dict(what="x", device="d", runs=runs))}' > $1; echo a table; exit 1""")
+        p, made = self.collect("--parts", "switch")
+        self.assertEqual((p.returncode, len(made["graph_switch"]["runs"])), (1, 4))
+        self.assertIn("the control failed: 50 nodes: all at once: 45 of 50 right, pair does not come back, cluster: CUDA_ERROR_X, off: 3 of 5; "
+                      "500 nodes: exit status -11, all at once was not reached\n", p.stdout)
+        self.assertNotIn("a table", p.stdout)
+
     def test_it_ends_in_time(self):
         self.script(self.build / "tests/gpu/graph_switch", "sleep 60 & sleep 60")
         begun = time.monotonic()

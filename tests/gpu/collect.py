@@ -76,6 +76,11 @@ class Skipped(Exception):
     pass
 
 
+def both_ends(text, most=600):
+    """What came first says what went wrong; what came last, how it ended."""
+    return text if len(text) <= most else f"{text[:most // 2]} [...] {text[-most // 2:]}"
+
+
 def ended(rc):
     return "out of time" if rc == 124 else f"exit status {rc}"
 
@@ -167,6 +172,8 @@ def switch(lane):
     if rc in (0, 1):  # 1: the control failed, and the file tells how
         found = json.loads(file.read_text())
         lane.write("graph_switch", dict(what=found.pop("what"), **lane.head(), **{k: v for k, v in found.items() if k != "device"}))
+    if rc == 1:
+        raise RuntimeError(results.control(found))
     if rc:
         raise RuntimeError(f"{ended(rc)}: {text.strip()[-400:]}")
 
@@ -261,7 +268,7 @@ def unseen(lane, rest=False):
             failed += [f"{r['case'] or test}: {r['note']}"[:300] for r in rows if r["result"] == "failed"]
             skipped += [f"{r['case'] or test} ({r['note']})"[:200] for r in rows if r["result"] == "skipped"]
     if failed:
-        raise RuntimeError("; ".join(failed + [f"skipped: {s}" for s in skipped]))
+        raise RuntimeError(f"{len(failed)} failed: " + "; ".join(failed + [f"skipped: {s}" for s in skipped]))
     if skipped:
         raise Skipped("; ".join(skipped))
 
@@ -371,7 +378,7 @@ class Collect:
     def tell(self, part, outcome, why="", seconds=0.0):
         with self.lock:
             self.rows[part.name] = (outcome, why, seconds)
-            print(f"{outcome:8} {part.name:12} {seconds:6.1f} s  {why[-600:]}", flush=True)
+            print(f"{outcome:8} {part.name:12} {seconds:6.1f} s  {both_ends(why)}", flush=True)
 
     def one(self, part, gpus):
         begun = time.monotonic()
@@ -423,7 +430,7 @@ class Collect:
         print(f"\n{len(self.gpus)} x {self.names[0]}, driver {self.driver}, PyTorch {self.torch}, commit {self.commit}, {time.monotonic() - self.begun:.0f} s")
         for name in (p.name for p in self.wanted):
             outcome, why, seconds = self.rows.get(name, ("ended", "before it was done", 0.0))
-            print(f"{outcome:8} {name:12} {seconds:6.1f} s  {why.splitlines()[-1][:300] if why else ''}")
+            print(f"{outcome:8} {name:12} {seconds:6.1f} s  {both_ends(why.splitlines()[-1]) if why else ''}")
         print(f"in {self.out}: {', '.join(sorted(p.name for p in self.out.iterdir() if not p.name.startswith('.')))}", flush=True)
 
 

@@ -92,6 +92,22 @@ def start(found, head):
                 **head, **found, within=found["ways"]["record"]["added_ms"] < found["goal_ms"])
 
 
+def control(found):
+    """Why the way of graph_switch that must work did not, by size, in one line; each way is an object, and of it each kind of switch."""
+    said = []
+    for w in found.get("runs", []):
+        if w["way"] != "original":
+            continue
+        right, bad = w.get("all", {}).get("right"), [f"exit status {w['ended']}"] if w["ended"] else []
+        if right != w["nodes"]:
+            bad.append(f"all at once: {right} of {w['nodes']} right" if right is not None else "all at once was not reached")
+            bad += [f"{kind}: {of['error'] or of['replay'] or '{right} of {of}'.format(**of)}" if of["right"] != of["of"] else f"{kind} does not come back"
+                    for kind, of in w.items() if isinstance(of, dict) and "back" in of and not (of["right"] == of["of"] and of["back"])]
+        if bad:
+            said.append(f"{w['nodes']} nodes: {', '.join(bad)}")
+    return "the control failed: " + ("; ".join(said) or "the results do not say where")
+
+
 def suite(before, seen, head):
     """The cases as last seen: those of now, then the others, in their order."""
     now = {(r["test"], r["case"]): dict(r, commit=head["commit"]) for r in seen if r["result"] != "skipped"}
