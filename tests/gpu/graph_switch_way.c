@@ -46,10 +46,11 @@ const struct shape shapes[] = {
     {"same", SECOND, 1, 0, 0, false},
     {"grid", SECOND, 3, 0, 0, false},
     {"shared", SECOND, 1, 98304, 0, false},
+    {"off", FIRST, 1, 0, 0, true},
     {"pair", PAIR, 4, 0, 0, false}, /* compiled for clusters of two */
     {"cluster", SECOND, 4, 0, 2, false},
-    {"off", FIRST, 1, 0, 0, true},
 };
+enum { BEFORE = 4 }; /* the others are tried last: a node may not come back from a cluster */
 
 /* ---- the driver, beyond what kfit uses ---- */
 
@@ -262,12 +263,11 @@ static kfit_cu_result set_node(unsigned slot, const struct shape *s, const struc
     kfit_cu_result r = 0;
     if (run.way->by == NODE && (s->off || from->off))
         return more.cuGraphNodeSetEnabled(run.exec, node, !s->off);
-    if (s->cluster || from->cluster)
-        r = set_cluster(node, s->cluster ? s->cluster : 1);
-    if (r)
+    if (from->cluster && (r = set_cluster(node, 1)))
         return r;
-    return run.way->by == NODE ? more.cuGraphExecKernelNodeSetParams_v2(run.exec, node, &k)
-                               : more.cuGraphKernelNodeSetParams_v2(node, &k);
+    r = run.way->by == NODE ? more.cuGraphExecKernelNodeSetParams_v2(run.exec, node, &k)
+                            : more.cuGraphKernelNodeSetParams_v2(node, &k);
+    return !r && s->cluster ? set_cluster(node, s->cluster) : r; /* which the grid must be a multiple of */
 }
 
 /* What makes edited nodes of the clone those that are launched. */
@@ -314,10 +314,9 @@ static struct switched switch_to(const struct shape *s, const struct shape *from
 
 /* ---- what is told ---- */
 
-static void shape_by_shape(void)
+static void shape_by_shape(unsigned i, unsigned end)
 {
-    const bool destroyed = !run.way->kept && !run.way->clone; /* any call may be the last */
-    for (unsigned i = 0; i < (destroyed ? 1 : SHAPES); i++) {
+    for (; i < end; i++) {
         const struct shape *s = &shapes[i];
         if (s->off && run.way->by == UPDATE)
             continue; /* an update has no word for it */
@@ -331,8 +330,12 @@ static void shape_by_shape(void)
                showing(&original, EVERY, true, 1), showing(&original, EVERY, false, 1));
         const struct switched b = switch_to(&original, s, EVERY);
         const kfit_cu_result back = replay();
-        tell(", \"back\": %s}",
-               !b.r && !back && showing(&original, 1, false, 1) == run.n ? "true" : "false");
+        const bool all = !b.r && !back && showing(&original, 1, false, 1) == run.n;
+        const struct mark *m = &run.seen[1];
+        tell(", \"back\": %s", all ? "true" : "false");
+        if (!all)
+            tell(", \"back_error\": \"%s\", \"first_node_ran\": {\"kernel\": %u, \"blocks\": %u, \"cluster\": %u}", error(b.r ? b.r : back), m->tag, m->blocks, m->cluster);
+        tell("}");
         told_one();
     }
 }
@@ -523,10 +526,16 @@ int try(const struct way *w, unsigned n)
     alarm(CHILD_SECONDS);
     start();
     make();
-    shape_by_shape();
-    if (w->kept || w->clone)
-        if (!all_at_once())
-            in_flight();
+    if (!w->kept && !w->clone) { /* any call may be the last */
+        shape_by_shape(0, 1);
+        return 0;
+    }
+    shape_by_shape(0, BEFORE);
+    if (!all_at_once()) {
+        in_flight();
+        switch_to(&original, &shapes[0], 1);
+    }
+    shape_by_shape(BEFORE, SHAPES);
     return 0;
 }
 
