@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 PROGRAM, DOUBLE = sys.argv.pop(1), sys.argv.pop(1)
-SHAPES = ["same", "grid", "shared", "pair", "cluster", "off"]
+SHAPES = ["same", "grid", "shared", "off", "pair", "cluster"]
 
 
 class Switch(unittest.TestCase):
@@ -36,12 +36,15 @@ class Switch(unittest.TestCase):
                 if (r["way"], name) == ("update", "off"):
                     self.assertNotIn(name, r)
                     continue
-                # the parameters of one node have no place for a cluster
-                taken = works and not (name == "cluster" and r["way"] in ("original", "exec_of_clone"))
                 s = r[name]
+                self.assertEqual((s["others_as_before"], s["replay"]), (r["nodes"] - tenth, ""), (r["way"], name))
+                if (r["way"], name) in (("original", "cluster"), ("exec_of_clone", "cluster")):
+                    # the parameters of an executable's node have no place for a cluster, and the graph's own node has no such grid
+                    self.assertEqual((s["error"], s["switched"], s["right"]), ("CUDA_ERROR_INVALID_CLUSTER_SIZE", 0, 0), r["way"])
+                    continue
                 self.assertEqual((s["error"], s["switched"], s["of"]), ("", tenth, tenth) if works else ("CUDA_ERROR_INVALID_VALUE", 0, tenth), (r["way"], name))
-                self.assertEqual((s["right"], s["others_as_before"], s["replay"]), (tenth if taken else 0, r["nodes"] - tenth, ""), (r["way"], name))
-                self.assertEqual(s["still_the_first"], 0 if works else tenth)
+                self.assertEqual((s["right"], s["still_the_first"]), (tenth, 0) if works else (0, tenth), (r["way"], name))
+                self.assertEqual(s["back"], works, (r["way"], name))
             if works:
                 self.assertEqual((r["all"]["status"], r["all"]["right"], r["all"]["right_back"]), (0, r["nodes"], r["nodes"]))
                 self.assertEqual((r["in_flight"]["under_way_ran"], r["in_flight"]["next_ran"]), ("first", "second"))

@@ -88,11 +88,12 @@ void kfit_graph_used_node(int r, const void *params);
 /* A program has the handle of a graph that is in another one: what is made of it is not seen. */
 void kfit_graph_shown(int r);
 void kfit_capture_untied(int r, void *stream, unsigned flags);
-/* A slab for what this stream (its id + 1) launches in a capture, the same each time; NULL: none. Under the handles' lock. */
-char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, uint64_t stream);
+/* Before the call that destroys one. */
+void kfit_stream_going(void *stream);
+/* A slab for what this stream launches in a capture, the same each time; NULL: none. Under the handles' lock. */
+char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, void *stream);
 void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph);
-/* r, or what became of it. */
-int kfit_exec_launched(int r, kfit_cu_exec exec, void *stream);
+void kfit_exec_launched(int r, kfit_cu_exec exec);
 void kfit_exec_going(kfit_cu_exec exec);
 
 /* ---- workspace.c ---- */
@@ -101,8 +102,6 @@ void kfit_exec_going(kfit_cu_exec exec);
 char *kfit_slab_take(struct kfit_pool *p);
 /* Gives other slabs to all kernels in a graph that have some. */
 int kfit_renew_graph(kfit_cu_graph graph);
-/* The same for the graph that was just launched into this stream's capture. */
-int kfit_renew_captured(void *stream);
 
 /* ---- handles.c: what we know of the driver's handles ----
  *

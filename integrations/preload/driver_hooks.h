@@ -76,6 +76,8 @@
               (kfit_cu_stream stream, kfit_cu_graph * graph), (stream, graph),                               \
               const bool unplaced = kfit_capture_unplaced(STREAM(stream)),                                   \
               kfit_capture_ended(r, STREAM(stream), graph, unplaced))                                        \
+    X(cuStreamDestroy, 0, cuStreamDestroy, 2000, (kfit_cu_stream stream), (stream), kfit_stream_going(stream), ) \
+    X(cuStreamDestroy_v2, 0, cuStreamDestroy, 4000, (kfit_cu_stream stream), (stream), kfit_stream_going(stream), ) \
     /* graphs: graphs.c */                                                                                   \
     X(cuGraphAddKernelNode, 0, cuGraphAddKernelNode, 10000, (KFIT_NODE, const void *params),                 \
       (node, graph, after, n, params), , kfit_graph_kernel(r, graph, params, false))                         \
@@ -122,7 +124,7 @@
       (kfit_cu_exec exec, kfit_cu_graph graph, void *result), (exec, graph, result),                         \
       UNLESS(kfit_graph_update(exec, graph)), kfit_exec_made(r, &exec, graph))                                        \
     KFIT_BOTH(X, cuGraphLaunch, cuGraphLaunch, 10000, (kfit_cu_exec exec, kfit_cu_stream stream),            \
-              (exec, stream), , r = kfit_exec_launched(r, exec, STREAM(stream)))                             \
+              (exec, stream), , kfit_exec_launched(r, exec))                             \
     X(cuGraphExecDestroy, 0, cuGraphExecDestroy, 10000, (kfit_cu_exec exec), (exec),                         \
       kfit_exec_going(exec), )                                                                               \
     /* pointers: route.c */                                                                                  \
@@ -138,7 +140,7 @@
 /* The form whose stream 0 is the legacy one, and the form whose stream 0 is the thread's own. */
 #define KFIT_BOTH(X, symbol, asked, since, params, args, before, after)                                      \
     X(symbol, 0, asked, since, params, args, before, after)                                                  \
-    X(symbol##_ptsz, KFIT_PTSZ, asked, since, params, args, before, after)
+    X(symbol##_ptsz, KFIT_PTSZ, asked, (since < 7000 ? 7000 : since), params, args, before, after)
 
 /* Not hooked, but asked by us. X(symbol, parameters, arguments) */
 #define KFIT_DRIVER_QUERIES(X)                                                                               \

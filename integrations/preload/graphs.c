@@ -40,29 +40,24 @@ static int capture_status(void *stream, uint64_t *id)
     return capture_info(stream, id, NULL);
 }
 
-/* As a slab is known by (workspace.c): handles are used again. */
-static uint64_t stream_id(void *stream)
-{
-    unsigned long long id;
-    return kfit_driver.cuStreamGetId(stream, &id) ? kfit_handle_key(stream) : id + 1;
-}
-
-/* As a capture is known by: the handle will do, but that one stands for each thread's own stream. A driver is asked as
- * little as can be while one captures. */
+/* As a stream that captures is known by. Its handle will do until it is destroyed, but that one stands for each thread's
+ * own. Not cuStreamGetId, which breaks the capture. */
 static uint64_t capture_key(void *stream)
 {
-    return (uintptr_t)stream == KFIT_STREAM_PER_THREAD ? stream_id(stream) : kfit_handle_key(stream);
+    static uint64_t threads;
+    static __thread uint64_t thread __attribute__((tls_model("initial-exec"))); /* odd, as no handle is */
+    if ((uintptr_t)stream != KFIT_STREAM_PER_THREAD)
+        return kfit_handle_key(stream);
+    if (!thread)
+        thread = __atomic_fetch_add(&threads, 2, __ATOMIC_RELAXED) | 1;
+    return thread;
 }
 
 /* The legacy stream (0 or 1) cannot capture, and must not be asked while another one does. */
-static bool is_active(void *stream, uint64_t *id)
-{
-    return (uintptr_t)stream > 1 && capture_status(stream, id) == ACTIVE;
-}
-
 bool kfit_capture_of(void *stream, uint64_t *id)
 {
-    return __builtin_expect(__atomic_load_n(&kfit_captures, __ATOMIC_RELAXED) != 0, 0) && is_active(stream, id);
+    return __builtin_expect(__atomic_load_n(&kfit_captures, __ATOMIC_RELAXED) != 0, 0) && (uintptr_t)stream > 1 &&
+           capture_status(stream, id) == ACTIVE;
 }
 
 static struct capture *capture_find(uint64_t id)
@@ -181,8 +176,9 @@ static void capture_add(uint64_t id, struct kfit_gpu *gpu, const struct kfit_tra
     kfit_manners_end(manners);
 }
 
-char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, uint64_t stream)
+char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, void *of)
 {
+    const uint64_t stream = capture_key(of);
     struct capture *c = capture_find(id);
     struct kfit_list *l = c && !c->into_graph ? kfit_list_begun(&c->list, gpu) : NULL;
     if (!l || l->gpu != gpu) /* else nobody would know */
@@ -198,23 +194,34 @@ char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, uint64_t stream)
     return c->on[i].slab;
 }
 
+/* What comes with this handle next is no work that goes on. NULL: of this capture. */
+static void untie(void *stream, const uint64_t *id)
+{
+    struct kfit_manners manners = kfit_manners_begin();
+    const uint64_t of = capture_key(stream);
+    if (kfit_handles_lock()) {
+        for (struct capture *c = captures; c < captures + CAPTURES; c++)
+            for (unsigned i = 0; i < STREAMS && (!id || c->id == *id); i++)
+                if (c->on[i].stream == of)
+                    c->on[i].stream = 0; /* the slab stays: it is in use */
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+}
+
 /* What the stream launches next need not wait for what it launched last. */
 void kfit_capture_untied(int r, void *stream, unsigned flags)
 {
     enum { SET = 1 }; /* CU_STREAM_SET_CAPTURE_DEPENDENCIES */
     uint64_t id;
-    if (r || flags != SET || !__atomic_load_n(&captured_slabs, __ATOMIC_ACQUIRE) || !kfit_capture_of(stream, &id))
-        return;
-    struct kfit_manners manners = kfit_manners_begin();
-    const uint64_t of = stream_id(stream);
-    if (kfit_handles_lock()) {
-        struct capture *c = capture_find(id);
-        for (unsigned i = 0; c && i < STREAMS; i++)
-            if (c->on[i].stream == of)
-                c->on[i].stream = 0; /* the slab stays: it is in use */
-        kfit_handles_unlock();
-    }
-    kfit_manners_end(manners);
+    if (!r && flags == SET && __atomic_load_n(&captured_slabs, __ATOMIC_ACQUIRE) && kfit_capture_of(stream, &id))
+        untie(stream, &id);
+}
+
+void kfit_stream_going(void *stream)
+{
+    if (__atomic_load_n(&captured_slabs, __ATOMIC_ACQUIRE) && __atomic_load_n(&kfit_captures, __ATOMIC_RELAXED))
+        untie(stream, NULL);
 }
 
 uint32_t *kfit_capture_calls(const struct kfit_gpu *gpu)
@@ -418,20 +425,6 @@ static void exec_gone(kfit_cu_exec exec)
         __atomic_store_n(&entry_of(&h)->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
 }
 
-/* Where its items are, as we wrote it: the file is not ours alone. */
-static uint64_t pack(uint32_t first, uint32_t count)
-{
-    return (uint64_t)first << 32 | count;
-}
-static uint32_t first_of(const struct kfit_handle *h)
-{
-    return (uint32_t)(h->owner >> 32);
-}
-static uint32_t count_of(const struct kfit_handle *h)
-{
-    return (uint32_t)h->owner;
-}
-
 /* exec holds what graph does: newly made, or updated. What it held until now is gone, unless that is the same. */
 void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
 {
@@ -446,7 +439,7 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
         if (l)
             g = kfit_recorder_graph(kfit_recorder_of(l->gpu), l->gpu->ordinal, l->items, l->count);
         if (g) {
-            const struct kfit_handle h = {kfit_handle_key(*exec), pack(g->first, g->count), kfit_handle_key(g),
+            const struct kfit_handle h = {kfit_handle_key(*exec), 0, kfit_handle_key(g),
                                           l->gpu, l->slabs ? ++givings : 0};
             if (l->lost)
                 __atomic_store_n(&g->lost, l->lost, __ATOMIC_RELAXED);
@@ -465,30 +458,12 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
     kfit_manners_end(manners);
 }
 
-/* In a capture it is a copy. */
-static int exec_captured(const struct kfit_handle *h, uint64_t capture, void *stream)
+/* Never in a capture: that the driver refuses. */
+void kfit_exec_launched(int r, kfit_cu_exec exec)
 {
-    if (h) {
-        const struct kfit_trace_header *header = kfit_recorder_header(kfit_recorder_of(h->gpu));
-        const char *items = (const char *)header + header->live.items_at;
-        capture_add(capture, h->gpu, (const struct kfit_trace_item *)(const void *)items + first_of(h),
-                    count_of(h), h->given);
-    }
-    return (h && h->given) || kfit_slabs_are_lost() ? kfit_renew_captured(stream) : 0;
-}
-
-int kfit_exec_launched(int r, kfit_cu_exec exec, void *stream)
-{
-    uint64_t capture;
-    if (r)
-        return r;
-    const struct kfit_handle *h = kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
-    const bool slabs = (h && h->given) || kfit_slabs_are_lost(); /* then captures whose begin was not seen matter too */
-    if (__builtin_expect(kfit_capture_of(stream, &capture) || (slabs && is_active(stream, &capture)), 0))
-        return exec_captured(h, capture, stream);
+    const struct kfit_handle *h = r ? NULL : kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
     if (h)
         __atomic_fetch_add(&entry_of(h)->launches, 1, __ATOMIC_RELAXED);
-    return 0;
 }
 
 void kfit_exec_going(kfit_cu_exec exec)

@@ -17,6 +17,7 @@
 #include "kfit/process.h"
 #include "preload.h"
 
+#define LEGACY UINT64_MAX /* the stream that all threads of a context share: in place of an id */
 enum { SLABS_MAX = 4096, ALIGN = 256, STREAMS = 1024, PROBES = 32, CAPTURED_MAX = 256 };
 
 struct kfit_pool {
@@ -179,21 +180,31 @@ static bool captures_unseen(void *stream)
            (kfit_driver.cuStreamGetCaptureInfo_v2(stream, &status, &id, NULL, NULL, NULL) || status);
 }
 
+/* Of a stream that does not capture, or the question would break the capture: handles are used again. */
+static bool stream_id(void *stream, uint64_t *id)
+{
+    unsigned long long known = LEGACY - 1;
+    if ((uintptr_t)stream > 1 && kfit_driver.cuStreamGetId(stream, &known))
+        return false;
+    *id = known + 1;
+    return true;
+}
+
 void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *stream, const uint64_t *capture,
                      struct kfit_hold *h)
 {
     struct kfit_pool *p = __atomic_load_n(&gpu->pool, __ATOMIC_ACQUIRE);
     char *slab = NULL;
-    unsigned long long id;
-    if (!p || !fits(p, k) || kfit_driver.cuStreamGetId(stream, &id))
+    uint64_t id;
+    if (!p || !fits(p, k))
         return NULL;
     if (!capture) {
-        slab = captures_unseen(stream) ? NULL : slab_of_stream(p, id + 1);
+        slab = captures_unseen(stream) || !stream_id(stream, &id) ? NULL : slab_of_stream(p, id);
     } else {
         struct kfit_manners manners = kfit_manners_begin();
         if (kfit_handles_lock()) {
             if (note_captured(gpu, k))
-                slab = kfit_capture_slab(*capture, gpu, id + 1);
+                slab = kfit_capture_slab(*capture, gpu, stream);
             kfit_handles_unlock();
         }
         kfit_manners_end(manners);
@@ -300,25 +311,6 @@ int kfit_renew_graph(kfit_cu_graph graph)
     struct kfit_manners manners = kfit_manners_begin();
     kfit_cu_result failed = renew_nodes(&r, graph);
     free(r.slab);
-    kfit_manners_end(manners);
-    return failed;
-}
-
-/* The launch of an executable graph in a capture: a child node, the last one of its stream. */
-int kfit_renew_captured(void *stream)
-{
-    int status = 0, failed = 0;
-    uint64_t id;
-    kfit_cu_graph graph;
-    void *const *nodes = NULL;
-    size_t n = 0;
-    struct kfit_manners manners = kfit_manners_begin();
-    failed = kfit_driver.cuStreamGetCaptureInfo_v2(stream, &status, &id, &graph, &nodes, &n);
-    for (size_t i = 0; !failed && i < n; i++) {
-        struct renewal r = {0};
-        failed = renew_node(&r, nodes[i]);
-        free(r.slab);
-    }
     kfit_manners_end(manners);
     return failed;
 }

@@ -117,7 +117,9 @@ kfit_cu_result node_call(struct call *c, const struct kernel_node *k, const void
 struct CUstream_st *stream_of(kfit_cu_stream s);
 /* The capture that a stream is in now. */
 struct capture *capturing(const struct CUstream_st *s);
-/* 900, and the capture is broken, if one forbids this thread what would wait for, or change, other work. */
+/* 900, and the capture is broken: what no stream may be asked for in one. */
+kfit_cu_result refused_in(struct capture *c);
+/* The same, if one forbids this thread what would wait for, or change, other work. */
 kfit_cu_result refused_by_captures(void);
 /* A kernel's handle belongs to no context and is no function's; both name an entry of an image. */
 static inline struct CUfunc_st *function_of(const void *handle)

@@ -13,15 +13,19 @@ struct capture *capturing(const struct CUstream_st *s)
     return s && s->capture && !s->capture->over ? s->capture : NULL;
 }
 
+kfit_cu_result refused_in(struct capture *c)
+{
+    c->broken = true;
+    return KFIT_CU_CAPTURING;
+}
+
 kfit_cu_result refused_by_captures(void)
 {
     for (struct capture *c = captures; c; c = c->next)
         if (!c->over && thread_mode != CAPTURE_RELAXED &&
             (c->mode == CAPTURE_GLOBAL ||
-             (c->mode == CAPTURE_THREAD_LOCAL && pthread_equal(c->thread, pthread_self())))) {
-            c->broken = true;
-            return KFIT_CU_CAPTURING;
-        }
+             (c->mode == CAPTURE_THREAD_LOCAL && pthread_equal(c->thread, pthread_self()))))
+            return refused_in(c);
     return 0;
 }
 
@@ -342,14 +346,11 @@ kfit_cu_result cuGraphLaunch(kfit_cu_exec e, kfit_cu_stream s)
 {
     const struct CUgraph_st *g = (const struct CUgraph_st *)(void *)e;
     struct capture *c = capturing(stream_of(s));
-    struct CUgraphNode_st *made = NULL;
     ENTER;
-    kfit_cu_result r = c ? graph_append_child(c->graph, g, &made) : 0;
     if (c)
-        c->last = made;
-    else
-        run_graph(g);
-    return r;
+        return refused_in(c);
+    run_graph(g);
+    return 0;
 }
 
 kfit_cu_result cuGraphLaunch_ptsz(kfit_cu_exec e, kfit_cu_stream s)

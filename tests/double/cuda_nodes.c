@@ -180,6 +180,9 @@ kfit_cu_result cuGraphKernelNodeSetAttribute(void *node, int id, const void *val
         return INVALID_VALUE;
     memcpy(cluster, value, sizeof cluster);
     memcpy(&cooperative, value, sizeof cooperative);
+    for (int i = 0; i < 3 && id == KFIT_CU_LAUNCH_CLUSTER; i++)
+        if (!cluster[i] || n->call.config.grid[i] % cluster[i])
+            return CLUSTER_SIZE;
     if (id == KFIT_CU_LAUNCH_CLUSTER)
         n->call.cluster = cluster[0] * cluster[1] * cluster[2];
     else

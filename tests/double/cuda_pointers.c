@@ -93,8 +93,8 @@ void *kfit_double_pointer(const char *name, int version, uint64_t flags)
         if (strlen(name) > 100)
             return NULL;
         strcat(strcpy(full, symbol ? symbol : name), symbol ? "" : suffixes[i]);
-        if (flags & 2)
-            p = export_of(full, "_ptsz");
+        if (flags & 2 && (p = export_of(full, "_ptsz")) && version < 7000)
+            return NULL; /* there were none yet */
         p = p ? p : export_of(full, "");
     }
     return p;
@@ -122,10 +122,11 @@ kfit_cu_result cuGetProcAddress_v2(const char *name, void **out, int version, ui
     *out = last.answer;
     if (status)
         *status = !*out; /* CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND */
-    return *out ? 0 : NOT_FOUND;
+    return 0;
 }
 
 kfit_cu_result cuGetProcAddress(const char *name, void **out, int version, uint64_t flags)
 {
-    return cuGetProcAddress_v2(name, out, version, flags, NULL);
+    const kfit_cu_result r = cuGetProcAddress_v2(name, out, version, flags, NULL);
+    return r || *out ? r : NOT_FOUND;
 }

@@ -48,6 +48,8 @@ kfit_cu_result cuStreamGetId(kfit_cu_stream s, unsigned long long *id)
 {
     const struct CUstream_st *known = stream_of(s);
     ENTER;
+    if (capturing(known))
+        return refused_in(capturing(known));
     *id = known ? known->id : 0;
     return 0;
 }
@@ -57,6 +59,11 @@ kfit_cu_result cuStreamDestroy_v2(kfit_cu_stream s)
     s->free = free_streams;
     free_streams = s;
     return 0;
+}
+
+kfit_cu_result cuStreamDestroy(kfit_cu_stream s)
+{
+    return cuStreamDestroy_v2(s);
 }
 
 kfit_cu_result cuStreamSynchronize(kfit_cu_stream s)

@@ -453,11 +453,6 @@ static int step_update(struct captured *c)
     return cuGraphExecUpdate_v2(c->exec, c->graph, info);
 }
 
-static int step_replay(struct captured *c)
-{
-    return cuGraphLaunch(c->exec, c->stream);
-}
-
 static bool step(void)
 {
     static struct captured captured[GPUS];
@@ -467,7 +462,7 @@ static bool step(void)
     } steps[] = {
         {"begin", step_begin},   {"break", step_break},     {"end", step_end},
         {"clone", step_clone},   {"destroy", step_destroy}, {"instantiate", step_instantiate},
-        {"update", step_update}, {"replay", step_replay},
+        {"update", step_update},
     };
     const int device = (int)get("device", 0);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)

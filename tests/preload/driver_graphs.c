@@ -156,18 +156,18 @@ static void play_made(int argc, char **argv)
     replay(instantiated(other), 100); /* a 3, b 4, c 3 */
 }
 
-/* A launch of a graph in a capture is not one yet. */
+/* No launch of a graph in a capture: the driver refuses it, and the capture is broken. */
 static void play_nested(int argc, char **argv)
 {
+    kfit_cu_graph graph;
     (void)argc, (void)argv;
     start();
     kfit_cu_exec inner = instantiated(captured());
     begin(2);
     launch_on(stream, c, 1);
-    replay(inner, 2);
-    kfit_cu_graph graph = end();
+    IS(cu.cuGraphLaunch(inner, stream), 900);
+    IS(cu.cuStreamEndCapture(stream, &graph), 901);
     SEEN(cu.kfit_double_launches(), 0);
-    replay(instantiated(graph), 10);
     replay(inner, 1);
 }
 
