@@ -88,16 +88,27 @@ KFIT_INLINE void load_w(batch &s, const kfit_half *const (&w)[R], unsigned k, in
             s.w[u][r] = EVEN || k + at + u * 32 < KFIT_K ? kfit_load_once(w[r] + at + u * 32) : make_uint4(0, 0, 0, 0);
 }
 
+#if KFIT_XS || CL > 1
+/* A barrier for so many bytes, made by one thread of a warp. The instruction is the warp's: without the middle line racecheck
+ * sees lane 31 write what that thread reads. */
+KFIT_INLINE void expect_once(unsigned long long *full, unsigned bytes, bool here)
+{
+    if (here) {
+        kfit_barrier_init(full, 1);
+        kfit_barrier_init_done();
+    }
+    __syncwarp();
+    if (here)
+        kfit_barrier_expect(full, bytes);
+}
+#endif
+
 #if KFIT_XS
 /* All of this block's x, row by row: one row in one piece if the block has all of K, else a piece per batch. */
 KFIT_INLINE void fetch_x(const kfit_half *x, unsigned to, unsigned k_block, unsigned lane, unsigned long long *full)
 {
     enum { PIECES = CL > 1 ? BATCHES : 1, PIECE = BATCHES / PIECES * SPAN * WK };
-    if (lane == 0) {
-        kfit_barrier_init(full, 1);
-        kfit_barrier_init_done();
-        kfit_barrier_expect(full, KFIT_M * BATCHES * SPAN * WK * 2);
-    }
+    expect_once(full, KFIT_M * BATCHES * SPAN * WK * 2, lane == 0);
     __syncwarp();
     for (unsigned m = lane; m < KFIT_M; m += 32)
 #pragma unroll
@@ -323,11 +334,7 @@ KFIT_ENTRY(THREADS, KFIT_MINB) kfit_main(const kfit_half *x, const kfit_half *w,
             kfit_now(from[i]);
         }
     }
-    if (tid == 0) {
-        kfit_barrier_init(&inbox_full, 1);
-        kfit_barrier_init_done();
-        kfit_barrier_expect(&inbox_full, share * CL * SENDS * 8);
-    }
+    expect_once(&inbox_full, share * CL * SENDS * 8, tid == 0);
     kfit_cluster_arrive();
     if (!KFIT_LATE)
         kfit_cluster_wait();
