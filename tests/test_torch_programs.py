@@ -44,7 +44,9 @@ esac"""
 DECODED = dict(layers=4, length=1024, tp=4, fused=True, batches=[dict(batch=4, steps=50, us=100.0, lo=99.0, hi=101.0, rms_error=0.01, gemm_share=0.8, gemm_us=80.0,
                                                                       all_us=100.0, ops=20)],
                shape="4,2048,1024", calls=900, elements=9000, outside=0, different=1, different_share=0.1, seconds=3, ok=True, ranks=[])
+TELLS = "import json, time; print(json.dumps([[phase, time.monotonic_ns()] for phase in ('python', 'torch', 'gemm')]))"
 PYTHON = f"""
+case "$1" in */start_program.py) exec {sys.executable} -S -c "{TELLS}" ;; esac
 [ "$1" = -c ] && case "$2" in *metadata*) echo '["2.0+none", {{{{}}}}, "/nowhere"]' ;; *) echo ${{{{GPUS:-1}}}} ;; esac
 while [ $# -gt 0 ]; do [ "$1" = --json ] && echo '{json.dumps(DECODED).replace("{", "{{").replace("}", "}}")}' > "$2"; shift; done
 exit 0""".format()
@@ -202,6 +204,73 @@ class Outcomes(Scripts):
                           ("A.test_odd", "failed", "ValueError: odd")])
 
 
+# disturbed for up to 100 ms in one phase of five; SLOW: 40 ms more in the last
+TORCH = """
+import os, random, time
+disturbed, late = random.randrange(5), random.random() / 10
+def takes(phase, s=0.005):
+    time.sleep(s + late * (phase == disturbed))
+takes(0)
+class cuda:
+    init = lambda: takes(1)
+    synchronize = lambda: None
+class randn:
+    def __init__(self, *shape, device):
+        takes(3 if shape[0] == 1 else 2)
+    to = lambda self, dtype: self
+class no_grad:
+    __enter__ = __exit__ = lambda *_: None
+bfloat16 = None
+"""
+LINEAR = """
+import os, torch
+def linear(x, w):
+    torch.takes(4, 0.045 if os.environ.get("SLOW") else 0.005)
+"""
+
+
+class Start(Scripts):
+    """bench_start.py, on a PyTorch that only takes its time."""
+
+    def setUp(self):
+        super().setUp()
+        (self.dir / "torch/nn").mkdir(parents=True)
+        for name, text in (("__init__", TORCH), ("nn/__init__", ""), ("nn/functional", LINEAR)):
+            (self.dir / f"torch/{name}.py").write_text(text)
+        self.env = {**os.environ, "PYTHONPATH": str(self.dir)}
+        self.bench = load("tests/gpu/bench_start.py")
+        self.plain = [sys.executable, self.bench.PROGRAM]
+
+    def test_what_a_phase_adds_is_found(self):
+        found = self.bench.measure(dict(without=(self.plain, {}), record=(self.plain, dict(SLOW="1"))), 6, self.env)
+        f, phases = found["record"], [list(found[way]["phases_s"].items()) for way in ("without", "record")]
+        self.assertEqual([name for name, _ in phases[0]], ["python", "torch", "init", "context", "kernels", "gemm", "end"])
+        self.assertTrue(25 < f["added_ms"] < 60, found)
+        self.assertLess(f["lo"], f["hi"])
+        self.assertEqual((len(f["seconds"]), len(f["cpu_s"]), len(f["halves_ms"])), (6, 6, 2))
+        self.assertTrue(0.035 < dict(phases[1])["gemm"] - dict(phases[0])["gemm"] < 0.055, phases)
+        self.assertLess(f["undisturbed_s"], f["best_s"])
+        self.assertTrue(0 < f["cpu_s"][0] < f["seconds"][0], f)  # it sleeps most of the time
+        self.assertEqual([found["without"][n] for n in ("added_ms", "lo", "hi", "best_added_ms", "median_added_ms", "cpu_added_ms")], [0] * 6)
+        self.assertIn("; fastest ", self.bench.line("record", f))
+
+    def test_a_disturbed_phase_of_a_round_does_no_harm(self):
+        without = [dict(a=1.0, b=1.5), dict(a=1.3, b=1.0), dict(a=1.2, b=1.1), dict(a=1.0, b=1.0)]
+        record = [dict(a=1.1, b=1.9), dict(a=1.6, b=1.0), dict(a=1.3, b=1.1), dict(a=1.2, b=1.3)]
+        f = self.bench.estimate(record, without)
+        self.assertEqual([round(v) for v in (f["added_ms"], *f["halves_ms"])], [100, 100, 200])  # 1.1 + 1.0 and 1.0 + 1.0; 2.2 and 2.1; 2.2 and 2.0
+        self.assertTrue(f["lo"] <= 100 < 400 <= f["hi"], f)  # a round by itself may be drawn
+
+    def test_the_time_it_may_take(self):
+        found = self.bench.measure(dict(without=(self.plain, {})), 50, self.env, seconds=0)
+        self.assertEqual(len(found["without"]["seconds"]), 2)
+
+    def test_programs_that_fail_or_lie(self):
+        for program, error in (("exit(3)", subprocess.CalledProcessError), ("print('[[\"python\", 5]]')", RuntimeError)):
+            with self.assertRaises(error):
+                self.bench.measure(dict(without=([sys.executable, "-c", program], {})), 1, self.env)
+
+
 class Collect(Scripts):
     """A build folder of scripts; results/ as they are committed."""
 
@@ -308,7 +377,7 @@ for c in "$@"; do printf "  it broke as $c did\\nnot ok $c\\n"; done; exit 1""")
         self.assertLess(time.monotonic() - begun, 45)
         self.assertEqual((p.returncode, self.said), (1, dict(switch="FAILED", start="skipped", soak="skipped", ranks="skipped")), p.stdout)
         self.assertIn("story has left no generation", p.stdout)
-        self.assertRegex(p.stdout, "start +0.0 s +90 s are needed, [0-9]+ are left")
+        self.assertRegex(p.stdout, "start +0.0 s +140 s are needed, [0-9]+ are left")
         self.assertIn("out of time", p.stdout)
         self.assertEqual(made, {})
 

@@ -88,7 +88,8 @@ def shim(found, head):
 
 
 def start(found, head):
-    return dict(what="Seconds from start to end of a PyTorch process that makes one call: without kfit, with the shim preloaded and off, under kfit run (recording)",
+    return dict(what="Seconds from start to end of a PyTorch process that makes one call: without kfit, with the shim preloaded and off, under kfit run (recording). "
+                     "added_ms: by the sum of the phases' minima over rounds; lo, hi: over rounds drawn again (tests/gpu/bench_start.py)",
                 **head, **found, within=found["ways"]["record"]["added_ms"] < found["goal_ms"])
 
 
@@ -163,7 +164,7 @@ def headline(name, r):
     if name == "shim":
         return ", ".join("{call} {added_ns:+.0f} of {goal_ns} ns".format(**w) for w in r["rows"] if w["way"] == "record")
     if name == "start":
-        return f"{r['ways']['record']['added_ms']:+.0f} ms (goal {r['goal_ms']})"
+        return "{added_ms:+.0f} ms [{lo:+.0f}, {hi:+.0f}]".format(**r["ways"]["record"]) + f" (goal {r['goal_ms']})"
     if name == "graph_switch":
         works = {w["way"]: w.get("same", {}).get("right", 0) == w.get("same", {}).get("of") for w in r["runs"]}
         return "works: " + (", ".join(w for w, ok in works.items() if ok) or "nothing")
