@@ -1,9 +1,12 @@
-/* What stands before a library's function costs a call, in ns: bench_shim M N K [LIBCUBLAS], one line per call: what it
+/* What stands before a library's function costs a call, in ns: bench_shim [--cold] M N K [LIBCUBLAS], one line per call: what it
  * adds, the lower and upper end of its 95 % interval, what the call costs without. Knows nothing of kfit: under LD_PRELOAD
  * it measures what is preloaded, without, itself.
  *
  * Each call is made in two ways, as a program makes it and by the library's own pointer, in bursts that fit into the GPU's
- * queue, in pairs of random order, with the GPU waited for in between. Two processes differ by more than what is sought. */
+ * queue, in pairs of random order, with the GPU waited for in between. Two processes differ by more than what is sought.
+ *
+ * --cold: before each call runs code and is read data of several times the size of the first caches, as a real driver does in
+ * each call of its own. So a test double shows what it does not in a hot loop: what a call costs that finds nothing near. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdarg.h>
@@ -18,8 +21,10 @@
 
 enum { BURST = 16, PAIRS = 1500, WARM_UPS = 50, WORKSPACE_BYTES = 32 << 20 };
 
-static const char ptx[] =
-    ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+static const char ptx[] = /* the comment is what a test double reads */
+    "/*\nkfit-double 1\narch sm_90\nentry nothing nothing i\nend\n*/\n"
+    ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing(.param .u32 unused) { ret; }\n";
+static void *arguments[] = {&(int){0}};
 
 typedef int launch_kernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                           unsigned bz, unsigned smem, void *stream, void **params, void **extra);
@@ -65,14 +70,14 @@ static int lt_matmul(bool own)
 
 static int launch(bool own)
 {
-    return bench.driver[own].launch(bench.kernel, 1, 1, 1, 32, 1, 1, 0, bench.calls.stream, NULL, NULL);
+    return bench.driver[own].launch(bench.kernel, 1, 1, 1, 32, 1, 1, 0, bench.calls.stream, arguments, NULL);
 }
 
 static int launch_ex(bool own)
 {
     const struct kfit_cu_launch_config c = {
         .grid = {1, 1, 1}, .block = {32, 1, 1}, .stream = bench.calls.stream};
-    return bench.driver[own].launch_ex(&c, (kfit_cu_function)(void *)bench.kernel, NULL, NULL);
+    return bench.driver[own].launch_ex(&c, (kfit_cu_function)(void *)bench.kernel, arguments, NULL);
 }
 
 static int graph_launch(bool own)
@@ -157,7 +162,7 @@ static void start(const char *cublas)
     need(r, what);
     if (!bench.driver[1].launch || cu->library_load(&library, ptx, NULL, NULL, 0, NULL, NULL, 0) ||
         cu->library_kernel(&bench.kernel, library, "nothing"))
-        bench.kernel = NULL; /* a test double: it has kernels of its own only */
+        bench.kernel = NULL; /* not this driver: the rows that need one are left out */
     need(gemm_ex(false), "cublasGemmEx");
     need(cu->stream_sync(stream), "cuStreamSynchronize");
     need(cu->capture_begin(stream, KFIT_CU_CAPTURE_THREAD_LOCAL), "cuStreamBeginCapture_v2");
@@ -166,6 +171,14 @@ static void start(const char *cublas)
     need(cu->capture_end(stream, &graph), "cuStreamEndCapture");
     need(cu->graph_instantiate(&bench.graph, graph, 0), "cuGraphInstantiateWithFlags");
 }
+
+/* One line of code and one of data after the other, each line of code another jump. */
+enum { COLD_LINES = 16384 };
+void bench_cold(const char data[64 * COLD_LINES]);
+__asm__(".text\n.balign 4096\n.globl bench_cold\nbench_cold:\n.set line, 0\n"
+        ".rept 16384\n jmp 1f\n.balign 64, 0xcc\n1: movl 64*line(%rdi), %eax\n.set line, line + 1\n.endr\n ret\n");
+static char cold_data[64 * COLD_LINES];
+static bool cold;
 
 static double now_ns(void)
 {
@@ -176,18 +189,31 @@ static double now_ns(void)
 
 static double burst(const struct row *r, bool own)
 {
-    double begun = now_ns();
-    for (unsigned k = 0; k < BURST; k++)
+    double ns = 0, begun = now_ns();
+    for (unsigned k = 0; k < BURST; k++) {
+        if (cold) {
+            bench_cold(cold_data);
+            begun = now_ns();
+        }
         need(r->call(own), r->name);
-    double ns = (now_ns() - begun) / BURST;
+        if (cold || k == BURST - 1)
+            ns += now_ns() - begun;
+    }
+    ns /= BURST;
     need(bench.cu->stream_sync(bench.calls.stream), "cuStreamSynchronize");
     return ns;
 }
 
 int main(int argc, char **argv)
 {
+    cold = argc > 1 && !strcmp(argv[1], "--cold");
+    if (cold) {
+        memset(cold_data, 1, sizeof cold_data);
+        argc--;
+        argv++;
+    }
     if (argc < 4 || argc > 5)
-        return fprintf(stderr, "usage: bench_shim M N K [LIBCUBLAS]\n"), 2;
+        return fprintf(stderr, "usage: bench_shim [--cold] M N K [LIBCUBLAS]\n"), 2;
     bench.calls.m = atoi(argv[1]);
     bench.calls.n = atoi(argv[2]);
     bench.calls.k = atoi(argv[3]);

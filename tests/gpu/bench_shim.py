@@ -1,10 +1,11 @@
-"""What the shim adds to a call, in ns: bench_shim.py BENCH_SHIM SHIM [--cache DIR] [--shape M,N,K] [--runs N] [--json FILE].
+"""What the shim adds to a call, in ns: bench_shim.py BENCH_SHIM SHIM [--cache DIR] [--shape M,N,K] [--runs N] [--cold] [--json FILE].
 
 Runs the C program bench_shim, which compares two ways of each call within itself, under the shim, several times: the median
 of runs, and the widest of their 95 % intervals. `none`, without the shim, is what the measurement itself sees. `record` only
 counts. With --cache, whose generation has a kernel for --shape, `hit` replaces the GEMM calls (its figures are what the
 whole call costs less, or more: our launch instead of cuBLAS's), and `miss` is a shape that the generation does not have.
-Exit status 77 where there is no GPU.
+Exit status 77 where there is no GPU. On test doubles (LD_LIBRARY_PATH=build/tests/double) with --cold it shows what a real
+driver makes of our calls: whatever it runs in between has pushed our code and data out of the near caches.
 """
 import argparse
 import json
@@ -20,7 +21,7 @@ def run(a, shape, **env):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("KFIT_") and k != "LD_PRELOAD"}
     if env:
         clean.update(LD_PRELOAD=a.shim, **env)
-    p = subprocess.run([a.bench, *shape.split(","), *([a.cublas] if a.cublas else [])], env=clean, text=True, capture_output=True, timeout=300)
+    p = subprocess.run([a.bench, *(["--cold"] if a.cold else []), *shape.split(","), *([a.cublas] if a.cublas else [])], env=clean, text=True, capture_output=True, timeout=300)
     if p.returncode:
         print(p.stderr, end="", file=sys.stderr)
         sys.exit(77 if p.returncode == 77 else 1)
@@ -36,6 +37,7 @@ def main():
     p.add_argument("--other-shape", default="3,1024,1024")
     p.add_argument("--cublas", help="libcublas to load; default: what the loader finds")
     p.add_argument("--runs", type=int, default=3)
+    p.add_argument("--cold", action="store_true", help="run other code and read other data before each call")
     p.add_argument("--json")
     a = p.parse_args()
     a.shim = os.path.realpath(a.shim)
@@ -55,7 +57,7 @@ def main():
                 print(f"{way:7} {name:13} {rows[-1]['added_ns']:+9.1f} ns [{min(lo):+.1f}, {max(hi):+.1f}] on {rows[-1]['without_ns']:.0f}")
     if a.json:
         with open(a.json, "w") as f:
-            json.dump(dict(shape=a.shape, rows=rows), f, indent=1)
+            json.dump(dict(shape=a.shape, cold=a.cold, rows=rows), f, indent=1)
 
 
 if __name__ == "__main__":
