@@ -36,7 +36,7 @@ GPU = pathlib.Path(__file__).resolve().parent
 ROOT = GPU.parent.parent
 SEEN = GPU / "results/suite.json"
 KEY = "gemm/bf16,bf16,bf16/acc=f32/m={0},n={1},k={2}/nt/lda={2},ldb={2},ldc={1}/alpha=1,beta=0/align=16"
-STORY = ["--batches", "1,4", "--evaluations", 24, "--tune-seconds", 80, "--rounds", 8, "--pairs", 6, "--phase-seconds", 1.2]
+STORY = ["--batches", "1,4,8,16", "--evaluations", 20, "--tune-seconds", 150, "--rounds", 8, "--pairs", 6, "--phase-seconds", 3]
 CAMPAIGNS = {
     "tune_20mb": ["--evaluations", 40, "--seconds", 290],
     "tune_20_60mb": ["--evaluations", 22, "--m", "1,2,4,8", "--min-mb", 20, "--max-mb", 60, "--seconds", 80],
@@ -289,7 +289,7 @@ PARTS = [
     Part("switch", "graph_switch", switch, 20, 90, alone=True),
     Part("ranks", "ranks", ranks, 120, 300, gpus=2),
     Part("unseen", "suite", unseen, 60, 420),
-    Part("story", "decode", story, 270, 420),
+    Part("story", "decode", story, 420, 580),
     Part("soak", "soak", soak, 90, 300, after="story"),
     Part("suite", "suite", suite, 120, 900, asked=True),
     *(Part(n, n, campaign, needs, limit, asked=True) for n, needs, limit in (("tune_20mb", 330, 420), ("tune_20_60mb", 100, 200), ("tune_bias", 50, 120), ("tune_f32", 70, 150))),
