@@ -117,7 +117,7 @@ class Programs(Scripts):
     def test_a_story_in_which_all_works(self):
         """With a kfit and a python that only pretend: what is asked of them, and what is made of their answers."""
         key = KEY
-        self.script(self.dir / "build/tests/gpu/bench_shim", "echo gemm_ex 50.0 40.0 60.0 5000.0")
+        self.script(self.dir / "build/tests/gpu/bench_shim", "echo gemm_ex 50.0 40.0 60.0 5000.0 100")
         kfit, python = KFIT, PYTHON
         p, story = self.story(kfit, python, "--models", "m-tp4", "--batches", "4")
         self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
@@ -278,7 +278,7 @@ class Collect(Scripts):
         super().setUp()
         self.build = self.dir / "build"
         self.script(self.build / "integrations/cli/kfit", KFIT)
-        self.script(self.build / "tests/gpu/bench_shim", "for c in gemm_ex lt_matmul launch graph_launch; do echo $c 50.0 40.0 60.0 5000.0; done")
+        self.script(self.build / "tests/gpu/bench_shim", "for c in gemm_ex lt_matmul launch graph_launch; do if [ $1 = warm ]; then echo $c 25.0 24.9 25.1 2.0 100; else echo $c 50.0 40.0 60.0 5000.0 100; fi; done")
         self.script(self.build / "tests/gpu/graph_switch", """echo '{"what":"x","device":"d","runs":[{"way":"update","same":{"right":2,"of":2}}]}' > $1""")
         self.script(self.build / "a_test", """[ "$1" = -l ] && exec echo "one two three"
 for c in "$@"; do case $c in one) echo "ok one" ;; two) printf "  it broke\\nnot ok two\\n"; bad=1 ;; three) printf "  skipped: no such thing\\nok # SKIP three\\n" ;; esac; done
@@ -321,7 +321,9 @@ exit ${bad:-0}""")
             self.assertLessEqual(set(was["batches"][0][part]), set(now["batches"][0][part]), part)
         self.assertEqual(now["batches"][0]["predicted_saved_us"], 20.0)  # 1000 calls in 50 steps, a microsecond each
         self.assertEqual(made["soak"]["trace"], dict(calls=1000, by_kfit=900, replays=7))
-        self.assertEqual({r["way"]: r.get("within") for r in made["shim"]["rows"] if r["call"] == "launch"}, {"none": None, "record": False, "hit": None, "miss": False})
+        self.assertEqual({r["way"]: r.get("within") for r in made["shim"]["rows"] if r["call"] == "launch"}, {"none": None, "record": False, "hit": None, "miss": False,
+                                                                                                               "warm-none": None, "warm-record": True, "warm-miss": True})
+        self.assertIn("in place, warm, goal in ns: gemm_ex +50 +25 60, lt_matmul +50 +25 120, ", p.stdout)
         with tarfile.open(self.dir / "out/raw.tar.gz") as tar:
             self.assertLessEqual({"shim/log.txt", "story/log.txt", "ranks/log.txt"}, set(tar.getnames()))
         self.assertLessEqual(len(list((self.dir / "out").iterdir())), 8)

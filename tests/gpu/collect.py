@@ -285,7 +285,7 @@ def c_dir(lane, name):
 
 PARTS = [
     Part("start", "start", start, 140, 200, alone=True),
-    Part("shim", "shim", shim, 110, 240, alone=True),
+    Part("shim", "shim", shim, 270, 330, alone=True),
     Part("switch", "graph_switch", switch, 20, 90, alone=True),
     Part("ranks", "ranks", ranks, 120, 300, gpus=2),
     Part("unseen", "suite", unseen, 60, 420),

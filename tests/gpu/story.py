@@ -201,7 +201,7 @@ class Story:
         shape, file = self.winner(), self.work / "shim.json"
         self.run(sys.executable, ROOT / "tests/gpu/bench_shim.py", self.a.build / "tests/gpu/bench_shim",
                  self.a.build / "integrations/preload/libkfit_preload.so", "--json", file,
-                 *(["--cache", self.cache, "--shape", shape] if shape else []), *(["--cublas", self.a.cublas] if self.a.cublas else []), limit=200)
+                 *(["--cache", self.cache, "--shape", shape] if shape else []), *(["--cublas", self.a.cublas] if self.a.cublas else []), "--seconds", 6, limit=200)
         self.step["results"] = json.loads(file.read_text())
 
     def ranks(self):
