@@ -160,7 +160,7 @@ def shim(lane):
     if c.cublas:
         more += ["--cublas", c.cublas]
     lane.need(sys.executable, GPU / "bench_shim.py", c.build / "tests/gpu/bench_shim", c.build / "integrations/preload/libkfit_preload.so", "--shape", c.a.shape,
-              "--other-shape", f"{m + 1},{n // 2},{k // 2}", "--json", file, *more, LD_LIBRARY_PATH=":".join(filter(None, [c.cublas and os.path.dirname(c.cublas), lane.env.get("LD_LIBRARY_PATH")])))
+              "--other-shape", f"{m + 1},{n // 2},{k // 2}", "--seconds", 6, "--json", file, *more, LD_LIBRARY_PATH=":".join(filter(None, [c.cublas and os.path.dirname(c.cublas), lane.env.get("LD_LIBRARY_PATH")])))
     lane.write("shim", results.shim(json.loads(file.read_text()), lane.head()))
 
 
@@ -285,7 +285,7 @@ def c_dir(lane, name):
 
 PARTS = [
     Part("start", "start", start, 140, 200, alone=True),
-    Part("shim", "shim", shim, 270, 330, alone=True),
+    Part("shim", "shim", shim, 150, 280, alone=True),
     Part("switch", "graph_switch", switch, 20, 90, alone=True),
     Part("ranks", "ranks", ranks, 120, 300, gpus=2),
     Part("unseen", "suite", unseen, 60, 420),
