@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+#include "driver.h"
 #include "preload.h"
 
 __thread unsigned kfit_library_depth __attribute__((tls_model("initial-exec")));
@@ -102,7 +103,7 @@ bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const u
     if (!kfit_generic_of(&kfit_servers[KFIT_SERVER_GPU + gpu->ordinal], gpu->dispatcher, blas,
                          &o.call.generic))
         return false;
-    o.call.capturing = kfit_captures && kfit_capture_of(stream, &o.capture);
+    o.call.capturing = kfit_driver.captures && kfit_capture_of(stream, &o.capture);
     uint32_t *making = o.call.capturing ? kfit_capture_calls(gpu) : NULL;
     enum kfit_reason reason = kfit_dispatch_cuda(gpu->dispatcher, key, args, &o.call, &slot);
     kfit_workspace_end(o.hold);

@@ -3,9 +3,6 @@
 #include "driver.h"
 #include "preload.h"
 
-/* A CUkernel belongs to no context: it has an entry for each GPU, found through one that says so. */
-static const uint64_t per_gpu = 1;
-
 static uint64_t key_on(const void *kernel, const struct kfit_gpu *gpu)
 {
     return kfit_handle_key(kernel) | (uint64_t)(gpu->ordinal + 1) << 48; /* above user addresses */
@@ -15,7 +12,7 @@ static uint64_t key_on(const void *kernel, const struct kfit_gpu *gpu)
 
 static void image_put(const void *handle, const void *owner, uint64_t hash)
 {
-    const struct kfit_handle image = {kfit_handle_key(handle), kfit_handle_key(owner), hash, NULL, 0};
+    const struct kfit_handle image = {kfit_handle_key(handle), kfit_handle_key(owner), hash, {0}};
     if (!kfit_handles_lock())
         return;
     kfit_handle_drop(KFIT_FUNCTIONS, image.owner); /* of one unloaded where we did not see it */
@@ -91,7 +88,8 @@ void kfit_kernel_function(int r, const kfit_cu_function *f, kfit_cu_kernel kerne
 
 /* ---- launches ---- */
 
-/* Meets a function for the first time. False: there is nowhere to count, as yet. */
+/* A CUkernel has the entry of the first GPU that it ran on under its own key, those of others under a key for each. Meets a
+ * function for the first time there. False: there is nowhere to count, as yet. */
 static bool meet(kfit_cu_function f, struct kfit_handle *out)
 {
     kfit_cu_kernel kernel = (kfit_cu_kernel)(void *)f;
@@ -105,28 +103,26 @@ static bool meet(kfit_cu_function f, struct kfit_handle *out)
     const void *from = is_kernel ? kfit_driver.cuKernelGetLibrary(&library, kernel) ? NULL : (void *)library
                        : kfit_driver.cuFuncGetModule(&module, f) ? NULL
                                                                  : module;
-    struct kfit_handle marker = {kfit_handle_key(f), kfit_handle_key(from), per_gpu, NULL, 0};
+    *out = (struct kfit_handle){.key = kfit_handle_key(f), .owner = kfit_handle_key(from), .on = {gpu->ordinal, is_kernel}};
     if (!kfit_handles_lock())
         return false;
-    const struct kfit_handle *image = kfit_handle_find(KFIT_IMAGES, marker.owner);
+    const struct kfit_handle *image = kfit_handle_find(KFIT_IMAGES, out->owner);
     if (image)
-        marker.owner = image->owner;
-    *out = marker;
-    out->key = is_kernel ? key_on(f, gpu) : marker.key;
-    out->gpu = gpu;
+        out->owner = image->owner;
+    const struct kfit_handle *first = is_kernel ? kfit_handle_find(KFIT_FUNCTIONS, out->key) : NULL;
+    if (first && first->on.gpu != gpu->ordinal)
+        out->key = key_on(f, gpu);
     out->value = kfit_handle_key(
         kfit_recorder_kernel(kfit_dispatcher_recorder(gpu->dispatcher), name, image ? image->value : 0));
-    bool kept =
-        kfit_handle_put(KFIT_FUNCTIONS, out) && (!is_kernel || kfit_handle_put(KFIT_FUNCTIONS, &marker));
+    kfit_handle_put(KFIT_FUNCTIONS, out); /* without room for it, it is met at each launch */
     kfit_handles_unlock();
-    (void)kept; /* without room for it, it is met at each launch */
     return true;
 }
 
 static bool find(kfit_cu_function f, struct kfit_handle *out)
 {
     const struct kfit_handle *h = kfit_handle_find(KFIT_FUNCTIONS, kfit_handle_key(f));
-    if (h && h->value == per_gpu) {
+    if (h && h->on.anywhere && !kfit_gpu_is_current(h->on.gpu)) {
         const struct kfit_gpu *gpu = kfit_gpu_current();
         h = gpu ? kfit_handle_find(KFIT_FUNCTIONS, key_on(f, gpu)) : NULL;
     }
@@ -145,18 +141,18 @@ struct kfit_trace_kernel *kfit_kernel_of(kfit_cu_function f, struct kfit_gpu **g
     struct kfit_handle h;
     if (!find(f, &h))
         return NULL;
-    *gpu = h.gpu;
+    *gpu = &kfit_gpus.at[h.on.gpu];
     return (struct kfit_trace_kernel *)(uintptr_t)h.value;
 }
 
-void kfit_launched(int r, kfit_cu_function f, void *stream)
+void kfit_launched_far(int r, kfit_cu_function f, void *stream)
 {
     struct kfit_gpu *gpu;
     struct kfit_trace_kernel *k;
     uint64_t capture;
     if (r || !(k = kfit_kernel_of(f, &gpu)))
         return;
-    if (__builtin_expect(kfit_capture_of(stream, &capture), 0))
+    if (kfit_capture_of(stream, &capture))
         kfit_capture_launch(capture, gpu, k);
     else
         __atomic_fetch_add(&k->launches[kfit_launcher()], 1, __ATOMIC_RELAXED);

@@ -11,8 +11,11 @@
 #include "gpu.h"
 #include "kfit/cuda.h"
 
-/* What would be called without us. Never NULL: until the driver is loaded, functions that look for it. */
+/* What would be called without us. Never NULL: until the driver is loaded, functions that look for it. They begin with
+ * those that are called most, and what each call of these looks at lies before them, in the same cache line. */
 struct kfit_driver {
+    struct kfit_tables *handles; /* handles.c */
+    uint32_t captures;           /* streams of this process that capture, kept by the hooks of begin and end */
 #define KFIT_X(symbol, flags, asked, since, params, args, before, after) kfit_cu_result(*symbol) params;
     KFIT_DRIVER_LIST(KFIT_X)
 #undef KFIT_X
@@ -20,7 +23,7 @@ struct kfit_driver {
     KFIT_DRIVER_QUERIES(KFIT_X)
 #undef KFIT_X
 };
-extern struct kfit_driver kfit_driver;
+extern _Alignas(64) struct kfit_driver kfit_driver;
 
 enum { KFIT_STREAM_PER_THREAD = 2 }; /* CU_STREAM_PER_THREAD: one handle for each thread's own */
 
@@ -35,7 +38,6 @@ struct kfit_found kfit_dlsym(void *handle, const char *name, const void *caller)
 void kfit_answered(int r, const char *name, void **out, int version, uint64_t flags);
 
 /* ---- driver.c ---- */
-void kfit_launched(int r, kfit_cu_function f, void *stream);
 void kfit_loaded(int r, void *const *handle, const void *image);
 void kfit_loaded_file(int r, void *const *handle, const char *path);
 void kfit_unloading(const void *handle);
@@ -93,7 +95,6 @@ void kfit_stream_going(void *stream);
 /* A slab for what this stream launches in a capture, the same each time; NULL: none. Under the handles' lock. */
 char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, void *stream);
 void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph);
-void kfit_exec_launched(int r, kfit_cu_exec exec);
 void kfit_exec_going(kfit_cu_exec exec);
 
 /* ---- workspace.c ---- */
@@ -115,13 +116,41 @@ enum kfit_handles {
     KFIT_EXECS,     /* value: struct kfit_trace_graph */
     KFIT_HANDLES
 };
-struct kfit_handle {
+struct kfit_handle { /* half a cache line */
     uint64_t key;
     uint64_t owner; /* goes with it */
     uint64_t value;
-    struct kfit_gpu *gpu;
-    uint64_t given; /* of executable graphs */
+    union {
+        uint64_t given; /* of executable graphs */
+        struct {
+            uint32_t gpu;      /* of functions: whose trace it is */
+            uint32_t anywhere; /* a CUkernel, which belongs to no context, and has an entry for each GPU more */
+        } on;
+    };
 };
+/* Places that went in the midst of chains are never all free again. Where less than a quarter is taken they stay few, however
+ * long handles come and go; at a half the free ones run out, and a search for what is not there goes through all. */
+enum { KFIT_PLACES_LOG2 = 16, KFIT_PLACES = 1 << KFIT_PLACES_LOG2, KFIT_PLACES_TAKEN = 12 << 10, KFIT_OWNERS_LOG2 = 12 };
+struct kfit_tables {
+    struct kfit_handle at[KFIT_HANDLES][KFIT_PLACES];
+    uint32_t lock;
+    uint32_t used[KFIT_HANDLES];
+    uint16_t owned[KFIT_HANDLES][1 << KFIT_OWNERS_LOG2]; /* by hash of the owner: most have nothing to look for */
+};
+
+static inline uint32_t kfit_handle_place(uint64_t key)
+{
+    return (uint32_t)(key * 0x9e3779b97f4a7c15u >> (64 - KFIT_PLACES_LOG2));
+}
+
+/* Its value if it stands where its key says, as nearly all do; else NULL, and kfit_handle_find knows. */
+static inline const struct kfit_handle *kfit_handle_near(enum kfit_handles which, const void *handle)
+{
+    const struct kfit_tables *t = __atomic_load_n(&kfit_driver.handles, __ATOMIC_ACQUIRE);
+    const uint64_t key = (uint64_t)(uintptr_t)handle;
+    const struct kfit_handle *h = t ? &t->at[which][kfit_handle_place(key)] : NULL;
+    return h && __atomic_load_n(&h->key, __ATOMIC_ACQUIRE) == key && h->value ? h : NULL;
+}
 
 /* NULL: not known. Valid until the driver's object goes, which is the program's to order. */
 const struct kfit_handle *kfit_handle_find(enum kfit_handles which, uint64_t key);
@@ -139,6 +168,38 @@ void kfit_handles_unlock(void);
 static inline uint64_t kfit_handle_key(const void *handle)
 {
     return (uint64_t)(uintptr_t)handle;
+}
+
+/* ---- driver.c, graphs.c: what follows a launch ----
+ *
+ * The whole of the usual one is in the wrapper itself: each line of code and of data is one that the driver has pushed out
+ * of the near caches since the last launch, and costs as much as all the work. */
+
+void kfit_launched_far(int r, kfit_cu_function f, void *stream) __attribute__((cold));
+void kfit_exec_launched_far(int r, kfit_cu_exec exec) __attribute__((cold));
+
+static inline __attribute__((always_inline)) void kfit_launched(int r, kfit_cu_function f, void *stream)
+{
+    const struct kfit_handle *h = kfit_handle_near(KFIT_FUNCTIONS, f);
+    if (__builtin_expect(r || !h || __atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED) ||
+                             (h->on.anywhere && !kfit_gpu_is_current(h->on.gpu)), 0)) {
+        kfit_launched_far(r, f, stream);
+        return;
+    }
+    struct kfit_trace_kernel *k = (struct kfit_trace_kernel *)(uintptr_t)h->value;
+    __atomic_fetch_add(&k->launches[kfit_launcher()], 1, __ATOMIC_RELAXED);
+}
+
+/* Never in a capture: that the driver refuses. */
+static inline __attribute__((always_inline)) void kfit_exec_launched(int r, kfit_cu_exec exec)
+{
+    const struct kfit_handle *h = kfit_handle_near(KFIT_EXECS, exec);
+    if (__builtin_expect(r || !h, 0)) {
+        kfit_exec_launched_far(r, exec);
+        return;
+    }
+    struct kfit_trace_graph *g = (struct kfit_trace_graph *)(uintptr_t)h->value;
+    __atomic_fetch_add(&g->launches, 1, __ATOMIC_RELAXED);
 }
 
 #endif

@@ -24,6 +24,8 @@
     KFIT_BOTH(X, cuLaunchKernelEx, cuLaunchKernelEx, 11060,                                                  \
               (const struct kfit_cu_launch_config *config, kfit_cu_function f, void **params, void **extra), \
               (config, f, params, extra), , kfit_launched(r, f, STREAM(r ? NULL : config->stream)))                     \
+    KFIT_BOTH(X, cuGraphLaunch, cuGraphLaunch, 10000, (kfit_cu_exec exec, kfit_cu_stream stream),            \
+              (exec, stream), , kfit_exec_launched(r, exec))                             \
     KFIT_BOTH(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000,                                 \
               (KFIT_LAUNCH_SHAPE, void **params), (f, gx, gy, gz, bx, by, bz, smem, stream, params), ,       \
               kfit_launched(r, f, STREAM(stream)))                                                           \
@@ -123,8 +125,6 @@
     X(cuGraphExecUpdate_v2, 0, cuGraphExecUpdate, 12000,                                                     \
       (kfit_cu_exec exec, kfit_cu_graph graph, void *result), (exec, graph, result),                         \
       UNLESS(kfit_graph_update(exec, graph)), kfit_exec_made(r, &exec, graph))                                        \
-    KFIT_BOTH(X, cuGraphLaunch, cuGraphLaunch, 10000, (kfit_cu_exec exec, kfit_cu_stream stream),            \
-              (exec, stream), , kfit_exec_launched(r, exec))                             \
     X(cuGraphExecDestroy, 0, cuGraphExecDestroy, 10000, (kfit_cu_exec exec), (exec),                         \
       kfit_exec_going(exec), )                                                                               \
     /* pointers: route.c */                                                                                  \

@@ -12,19 +12,38 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kfit/cuda.h"
 #include "kfit/dispatch.h"
 
 /* ---- served.c: what this process does with calls of one GPU ---- */
 
 #define KFIT_GPUS_MAX 16
+#define KFIT_BLAS_MAX 16
 
 struct kfit_gpu {
     struct kfit_dispatcher *dispatcher; /* NULL until started, or off */
     void *context;                      /* the primary one; calls in another go to the original */
     struct kfit_pool *pool;             /* memory for kernels that need some; NULL: there is none */
-    bool pool_made;                     /* or tried */
     uint32_t ordinal;                   /* as the process sees devices */
+    bool pool_made;                     /* or tried */
+    uint8_t generic[KFIT_BLAS_MAX];     /* a library's index in the trace + 1; 0: not asked yet */
 };
+
+/* By ordinal; a context is written last, and once. All of this that a call on one GPU touches is one cache line: a driver
+ * has run for microseconds since the last call, and none of ours is near. */
+struct kfit_gpus {
+    int (*context_current)(kfit_cu_context *); /* cuCtxGetCurrent, once the environment asks for anything */
+    struct kfit_gpu at[KFIT_GPUS_MAX];
+};
+extern _Alignas(64) struct kfit_gpus kfit_gpus;
+
+/* Whether this one's primary context, in which it was met, is current. */
+static inline bool kfit_gpu_is_current(uint32_t ordinal)
+{
+    kfit_cu_context context = NULL;
+    return !__atomic_load_n(&kfit_gpus.context_current, __ATOMIC_RELAXED)(&context) && context &&
+           (void *)context == __atomic_load_n(&kfit_gpus.at[ordinal].context, __ATOMIC_ACQUIRE);
+}
 
 /* The GPU of the current context, its dispatcher started if need be; NULL: off, no context, too many GPUs, another
  * thread is starting it just now, or the context is not a primary one. Legal while a stream captures. */
@@ -62,9 +81,6 @@ static inline void kfit_workspace_end(struct kfit_hold hold)
 }
 
 /* ---- graphs.c ---- */
-
-/* Streams of this process that capture, kept by the hooks of begin and end. */
-extern uint32_t kfit_captures;
 
 /* Whether `stream` captures now, and in which capture. One load if nothing does. */
 bool kfit_capture_of(void *stream, uint64_t *id);

@@ -25,7 +25,6 @@ struct capture {
 static struct capture captures[CAPTURES]; /* under the handles' lock, as the lists are */
 static bool captured_slabs; /* there are some in graphs */
 static uint64_t givings;
-uint32_t kfit_captures;
 
 /* ---- captures ---- */
 
@@ -56,7 +55,7 @@ static uint64_t capture_key(void *stream)
 /* The legacy stream (0 or 1) cannot capture, and must not be asked while another one does. */
 bool kfit_capture_of(void *stream, uint64_t *id)
 {
-    return __builtin_expect(__atomic_load_n(&kfit_captures, __ATOMIC_RELAXED) != 0, 0) && (uintptr_t)stream > 1 &&
+    return __builtin_expect(__atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED) != 0, 0) && (uintptr_t)stream > 1 &&
            capture_status(stream, id) == ACTIVE;
 }
 
@@ -79,8 +78,8 @@ static struct capture *capture_begun_on(uint64_t stream)
 /* Not below none: the begin of one may not have been seen. */
 static void capture_fewer(void)
 {
-    uint32_t n = __atomic_load_n(&kfit_captures, __ATOMIC_RELAXED);
-    while (n && !__atomic_compare_exchange_n(&kfit_captures, &n, n - 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    uint32_t n = __atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED);
+    while (n && !__atomic_compare_exchange_n(&kfit_driver.captures, &n, n - 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
 
@@ -91,7 +90,7 @@ void kfit_capture_begun(int r, void *stream, bool into_graph)
     if (r)
         return;
     struct kfit_manners manners = kfit_manners_begin();
-    __atomic_fetch_add(&kfit_captures, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&kfit_driver.captures, 1, __ATOMIC_RELAXED);
     const uint64_t of = capture_key(stream);
     if (capture_info(stream, &id, &graph) == ACTIVE && kfit_handles_lock()) {
         struct capture *c = capture_begun_on(of);
@@ -220,7 +219,7 @@ void kfit_capture_untied(int r, void *stream, unsigned flags)
 
 void kfit_stream_going(void *stream)
 {
-    if (__atomic_load_n(&captured_slabs, __ATOMIC_ACQUIRE) && __atomic_load_n(&kfit_captures, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&captured_slabs, __ATOMIC_ACQUIRE) && __atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED))
         untie(stream, NULL);
 }
 
@@ -440,7 +439,7 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
             g = kfit_recorder_graph(kfit_recorder_of(l->gpu), l->gpu->ordinal, l->items, l->count);
         if (g) {
             const struct kfit_handle h = {kfit_handle_key(*exec), 0, kfit_handle_key(g),
-                                          l->gpu, l->slabs ? ++givings : 0};
+                                          {l->slabs ? ++givings : 0}};
             if (l->lost)
                 __atomic_store_n(&g->lost, l->lost, __ATOMIC_RELAXED);
             if (!(kept = kfit_handle_put(KFIT_EXECS, &h)))
@@ -458,8 +457,7 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
     kfit_manners_end(manners);
 }
 
-/* Never in a capture: that the driver refuses. */
-void kfit_exec_launched(int r, kfit_cu_exec exec)
+void kfit_exec_launched_far(int r, kfit_cu_exec exec)
 {
     const struct kfit_handle *h = r ? NULL : kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
     if (h)

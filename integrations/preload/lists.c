@@ -117,7 +117,7 @@ struct kfit_list *kfit_list_of(kfit_cu_graph graph)
 
 void kfit_list_put(kfit_cu_graph graph, struct kfit_list *l)
 {
-    const struct kfit_handle h = {kfit_handle_key(graph), 0, kfit_handle_key(l), NULL, 0};
+    const struct kfit_handle h = {kfit_handle_key(graph), 0, kfit_handle_key(l), {0}};
     if (l && !kfit_handle_put(KFIT_GRAPHS, &h)) {
         if (l->slabs)
             kfit_slabs_lose();

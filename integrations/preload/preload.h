@@ -40,7 +40,6 @@ struct kfit_blas {
     };
     struct kfit_generic generic;
 };
-#define KFIT_BLAS_MAX 16
 
 /* One place that calls one hooked function. Written once, then constant. */
 struct kfit_site {

@@ -37,7 +37,7 @@ KFIT_DRIVER_LIST(KFIT_X)
 KFIT_DRIVER_QUERIES(KFIT_X)
 #undef KFIT_X
 
-struct kfit_driver kfit_driver = {
+_Alignas(64) struct kfit_driver kfit_driver = {
 #define KFIT_X(symbol, flags, asked, since, params, args, before, after) .symbol = first_##symbol,
     KFIT_DRIVER_LIST(KFIT_X)
 #undef KFIT_X
@@ -58,7 +58,7 @@ struct kfit_driver kfit_driver = {
             return failed_;                                                                                  \
     } while (0)
 #define KFIT_X(symbol, flags, asked, since, params, args, before, after)                                     \
-    static kfit_cu_result hook_##symbol params                                                               \
+    static __attribute__((aligned(64))) kfit_cu_result hook_##symbol params                                                               \
     {                                                                                                        \
         enum { per_thread = flags == KFIT_PTSZ };                                                            \
         before;                                                                                              \

@@ -11,8 +11,6 @@
 #include "kfit/process.h"
 #include "preload.h"
 
-static struct kfit_gpu gpus[KFIT_GPUS_MAX]; /* by ordinal; the context is written last, and once */
-
 /* What an operator says who needs the same bits every time, whatever the batch. Kernels chosen by shape would break that,
  * unless he knows better (KFIT_PINNED). */
 static const char *pinned(void)
@@ -59,7 +57,7 @@ __attribute__((noinline)) static struct kfit_gpu *meet(kfit_cu_context context, 
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_cuda_load(&at.cu, NULL) == KFIT_OK && !at.cu->context_device(&at.ordinal) && at.ordinal >= 0 &&
         at.ordinal < KFIT_GPUS_MAX) {
-        struct kfit_gpu *g = &gpus[at.ordinal];
+        struct kfit_gpu *g = &kfit_gpus.at[at.ordinal];
         struct kfit_server *s = &kfit_servers[KFIT_SERVER_GPU + at.ordinal];
         void *known = __atomic_load_n(&g->context, __ATOMIC_ACQUIRE);
         if (known == (void *)context) { /* met meanwhile, by another thread */
@@ -88,9 +86,8 @@ static kfit_cu_result no_driver(kfit_cu_context *context)
     return KFIT_CU_NO_DEVICE;
 }
 
-/* cuCtxGetCurrent, once the environment asks for anything. */
-__attribute__((noinline)) static kfit_cu_result first(kfit_cu_context *context);
-static kfit_cu_result (*context_current)(kfit_cu_context *) = first;
+static kfit_cu_result first(kfit_cu_context *context);
+_Alignas(64) struct kfit_gpus kfit_gpus = {.context_current = first};
 
 static kfit_cu_result first(kfit_cu_context *context)
 {
@@ -99,7 +96,7 @@ static kfit_cu_result first(kfit_cu_context *context)
     kfit_cu_result (*ask)(kfit_cu_context *) =
         kfit_asked() && kfit_cuda_load(&cu, NULL) == KFIT_OK ? cu->context_current : no_driver;
     kfit_manners_end(manners);
-    __atomic_store_n(&context_current, ask, __ATOMIC_RELAXED);
+    __atomic_store_n(&kfit_gpus.context_current, ask, __ATOMIC_RELAXED);
     return ask(context);
 }
 
@@ -107,11 +104,11 @@ static inline struct kfit_gpu *current(struct kfit_gpu **stray, bool call)
 {
     kfit_cu_context context = NULL;
     *stray = NULL;
-    if (__atomic_load_n(&context_current, __ATOMIC_RELAXED)(&context) || !context)
+    if (__atomic_load_n(&kfit_gpus.context_current, __ATOMIC_RELAXED)(&context) || !context)
         return NULL;
-    for (unsigned i = 0; i < KFIT_GPUS_MAX; i++)
-        if (__atomic_load_n(&gpus[i].context, __ATOMIC_ACQUIRE) == (void *)context)
-            return gpus[i].dispatcher ? &gpus[i] : NULL;
+    for (struct kfit_gpu *g = kfit_gpus.at; g < kfit_gpus.at + KFIT_GPUS_MAX; g++)
+        if (__atomic_load_n(&g->context, __ATOMIC_ACQUIRE) == (void *)context)
+            return g->dispatcher ? g : NULL;
     return meet(context, stray, call);
 }
 

@@ -6,6 +6,8 @@
 #include "driver.h"
 #include "kfit_test.h"
 
+struct kfit_driver kfit_driver; /* where the tables are kept */
+
 enum { PLACES_LOG2 = 16, PLACES = 1 << PLACES_LOG2, ROOM = 12 << 10 };
 
 static void lock(void)
@@ -15,7 +17,7 @@ static void lock(void)
 
 static bool put(enum kfit_handles which, uint64_t key, uint64_t owner, uint64_t value)
 {
-    const struct kfit_handle h = {key, owner, value, NULL, 0};
+    const struct kfit_handle h = {key, owner, value, {0}};
     return kfit_handle_put(which, &h);
 }
 
@@ -107,7 +109,7 @@ static void any_steps_as_a_list_would(void)
             break;
         default:
             CHECK(put(which, k, owner, r));
-            m->at[there ? i : m->count++] = (struct kfit_handle){k, owner, r, NULL, 0};
+            m->at[there ? i : m->count++] = (struct kfit_handle){k, owner, r, {0}};
         }
         if (step % 100 == 0)
             for (unsigned w = 0; w < KFIT_HANDLES; w++)
@@ -119,7 +121,7 @@ static void any_steps_as_a_list_would(void)
 static void fill(struct model *m)
 {
     while (m->count < ROOM) {
-        m->at[m->count] = (struct kfit_handle){fresh_key(), 1, m->count, NULL, 0};
+        m->at[m->count] = (struct kfit_handle){fresh_key(), 1, m->count, {0}};
         CHECK(put(KFIT_GRAPHS, m->at[m->count].key, 1, m->count));
         m->count++;
     }
