@@ -193,6 +193,29 @@ static void play_handles(int argc, char **argv)
     launch_on(stream, f, 4);
 }
 
+/* One CUkernel on two GPUs in turn. */
+static void play_gpus(int argc, char **argv)
+{
+    const int first = argc ? atoi(argv[0]) : 0;
+    kfit_cu_library library;
+    kfit_cu_kernel kernel;
+    OK(cu.cuInit(0));
+    for (int turn = 0; turn < 5; turn++) {
+        const int gpu = (first + turn) % 2;
+        kfit_cu_context context;
+        kfit_cu_stream s;
+        OK(cu.cuDevicePrimaryCtxRetain(&context, gpu));
+        OK(cu.cuCtxSetCurrent(context));
+        OK(cu.cuStreamCreate(&s, 1));
+        if (!turn) {
+            OK(cu.cuLibraryLoadData(&library, image_of("anywhere"), NULL, NULL, 0, NULL, NULL, 0));
+            OK(cu.cuLibraryGetKernel(&kernel, library, "anywhere"));
+        }
+        launch_on(s, (kfit_cu_function)(void *)kernel, gpu ? 100 : 1);
+    }
+    OK(cu.cuCtxSetCurrent(NULL));
+}
+
 /* The driver gives a freed handle to the next one that asks. */
 static void play_reuse(int argc, char **argv)
 {
@@ -449,7 +472,7 @@ static void play_fork(int argc, char **argv)
 static const struct scene scenes[] = {
     {"launches", play_launches}, {"handles", play_handles},   {"reuse", play_reuse},
     {"images", play_images},     {"pointers", play_pointers}, {"threads", play_threads},
-    {"end", play_end},           {"fork", play_fork},         {NULL, NULL},
+    {"gpus", play_gpus},         {"end", play_end},           {"fork", play_fork},         {NULL, NULL},
 };
 
 int main(int argc, char **argv)

@@ -127,6 +127,23 @@ static void a_handle_used_again_is_another_kernel(void)
 }
 
 #ifndef GPU
+static void a_kernel_counts_on_the_gpu_that_it_runs_on(void)
+{
+    kfit_test_write(kfit_test_path("kfit-double"), "gpus 2\n", 7);
+    for (int first = 0; first < 2; first++) {
+        char dir[300];
+        struct kfit_trace *t[TRACES_MAX];
+        snprintf(dir, sizeof dir, "KFIT_TRACE=%s/first%d", kfit_test_dir(), first);
+        run((const char *[]){DRIVER_CALLS, "dlsym", "gpus", first ? "1" : "0", NULL}, (const char *[]){dir, NULL});
+        CHECK_INT(traces_read(dir + strlen("KFIT_TRACE="), t), 2);
+        for (int i = 0; i < 2; i++) {
+            const bool second = !strcmp(kfit_trace_header(t[i])->device, "cuda1");
+            CHECK_INT(kfit_trace_kernel_count(t[i]), 1);
+            CHECK_INT(launches_of(t[i], "anywhere"), second ? first ? 300 : 200 : first ? 2 : 3);
+        }
+    }
+}
+
 /* The program places each where reading on is death. */
 static void images_are_hashed_to_their_end_and_not_beyond(void)
 {
@@ -365,6 +382,7 @@ static const struct kfit_test tests[] = {
     TEST(one_thread_captures_another_meets_new_kernels),
     TEST(children_made_and_ended_in_every_way),
 #ifndef GPU
+    TEST(a_kernel_counts_on_the_gpu_that_it_runs_on),
     TEST(images_are_hashed_to_their_end_and_not_beyond),
     TEST(every_pointer_is_the_driver_s_or_ours),
     TEST(without_being_asked_the_driver_s_own_pointers),
