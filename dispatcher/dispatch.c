@@ -192,8 +192,8 @@ enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit
     return (enum kfit_reason)reason;
 }
 
-enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_key *key,
-                                    const void *const args[], const struct kfit_cuda_call *call,
+__attribute__((hot)) enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_key *key,
+                                    const void *const args[], struct kfit_cuda_call *call,
                                     int32_t *slot)
 {
     struct kfit_seen spare;
@@ -205,7 +205,9 @@ enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_
     unsigned reason = is_off(d) ? KFIT_REASON_OFF : e->reason;
     void *workspace = NULL;
     if (reason == KFIT_REASON_NONE) {
-        if (e->kernel->workspace_bytes && !(workspace = call->workspace(call, e->kernel)))
+        if (call->find_stream && !call->find_stream(call))
+            reason = KFIT_REASON_STREAM_STATE;
+        else if (e->kernel->workspace_bytes && !(workspace = call->workspace(call, e->kernel)))
             reason = KFIT_REASON_WORKSPACE;
         else if (d->device->launch(e->kernel, (void *const *)(uintptr_t)args, workspace, call->stream) !=
                  KFIT_OK)

@@ -37,26 +37,33 @@ void kfit_cublas_name(char *buf, size_t size, void *library)
 
 /* ---- keys ---- */
 
-static uint64_t dtype(int type)
+/* A table of four bits each, in a register. */
+static inline uint64_t dtype(int type)
 {
-    return type == KFIT_CUBLAS_R_BF16  ? KFIT_BF16
-           : type == KFIT_CUBLAS_R_F16 ? KFIT_F16
-           : type == KFIT_CUBLAS_R_F32 ? KFIT_F32
-                                       : 0;
+    const uint64_t types = (uint64_t)KFIT_BF16 << 4 * KFIT_CUBLAS_R_BF16 | (uint64_t)KFIT_F16 << 4 * KFIT_CUBLAS_R_F16 |
+                           (uint64_t)KFIT_F32 << 4 * KFIT_CUBLAS_R_F32;
+    return (unsigned)type < 16 ? types >> 4 * type & 15 : 0;
 }
 
 /* Column-major C = op(A) op(B) is row-major C^T = op(B)^T op(A)^T: B first, n before m. */
-enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides)
+KFIT_HOT enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides)
 {
     const uint64_t type = dtype(p->type_a), type_c = dtype(p->type_c);
     const bool ta = p->tb != KFIT_CUBLAS_OP_N, tb = p->ta != KFIT_CUBLAS_OP_N, batched = p->batch != 1;
     const int64_t m = p->n, n = p->m, k = p->k, lda = p->ldb, ldb = p->lda, ldc = p->ldc;
+    /* few branches, as each is a guess: none of these is more than 31 bits, then none of the differences is below 0 */
     if (!type || p->type_b != p->type_a || (type_c != type && type_c != KFIT_F32) ||
-        (unsigned)p->ta > KFIT_CUBLAS_OP_C || (unsigned)p->tb > KFIT_CUBLAS_OP_C || m < 1 || n < 1 || k < 1 ||
-        lda < (ta ? m : k) || ldb < (tb ? k : n) || ldc < n || ((m | n | k | lda | ldb | ldc) >> 31))
+        ((unsigned)p->ta > KFIT_CUBLAS_OP_C) | ((unsigned)p->tb > KFIT_CUBLAS_OP_C) || (m | n | k | lda | ldb | ldc) >> 31 ||
+        ((m - 1) | (n - 1) | (k - 1) | (lda - (ta ? m : k)) | (ldb - (tb ? k : n)) | (ldc - n)) < 0)
         return KFIT_REASON_FLAGS;
-    if (batched && (p->batch < 2 || p->batch >> 31 || (p->sa | p->sb | p->sc) < 0))
-        return KFIT_REASON_FLAGS;
+    if (__builtin_expect(batched, 0)) {
+        if (p->batch < 2 || p->batch >> 31 || (p->sa | p->sb | p->sc) < 0)
+            return KFIT_REASON_FLAGS;
+        key->words[5] = (uint64_t)p->batch;
+        key->words[6] = (uint64_t)p->sb;
+        key->words[7] = (uint64_t)p->sa;
+        key->words[8] = (uint64_t)p->sc;
+    }
     key->words[0] = (batched ? KFIT_GEMM_KEY_BATCHED_BYTES : KFIT_GEMM_KEY_BYTES) |
                     (uint64_t)KFIT_OP_GEMM << 8 | (uint64_t)ta << 16 | (uint64_t)tb << 24 | type << 32 |
                     type << 40 | type_c << 48 | (uint64_t)KFIT_F32 << 56;
@@ -64,12 +71,6 @@ enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *
     key->words[2] = (uint64_t)m | (uint64_t)n << 32;
     key->words[3] = (uint64_t)k | (uint64_t)lda << 32;
     key->words[4] = (uint64_t)ldb | (uint64_t)ldc << 32;
-    if (batched) {
-        key->words[5] = (uint64_t)p->batch;
-        key->words[6] = (uint64_t)p->sb;
-        key->words[7] = (uint64_t)p->sa;
-        key->words[8] = (uint64_t)p->sc;
-    }
     *strides = (uint64_t)(lda | ldb) << (type == KFIT_F32 ? 2 : 1) | (uint64_t)ldc
                                                                          << (type_c == KFIT_F32 ? 2 : 1);
     return KFIT_REASON_NONE;
@@ -77,17 +78,23 @@ enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *
 
 /* ---- calls ---- */
 
-struct kfit_gpu *kfit_call_begin(const struct kfit_site *site)
-{
-    return kfit_library_depth || !site->blas ? NULL : kfit_gpu_of_call();
-}
-
 struct offer {
     struct kfit_cuda_call call;
     struct kfit_gpu *gpu;
+    const struct kfit_site *site;
+    cublas_handle handle;
     uint64_t capture;
     struct kfit_hold hold;
 };
+
+static bool ask_stream(struct kfit_cuda_call *call)
+{
+    const struct offer *o = (const struct offer *)call;
+    cublas_stream stream = NULL;
+    const bool known = !o->site->cublas.stream(o->handle, &stream);
+    call->stream = stream;
+    return known;
+}
 
 static void *workspace_of(const struct kfit_cuda_call *call, const struct kfit_kernel *k)
 {
@@ -95,20 +102,47 @@ static void *workspace_of(const struct kfit_cuda_call *call, const struct kfit_k
     return kfit_workspace(o->gpu, k, call->stream, call->capturing ? &o->capture : NULL, &o->hold);
 }
 
-bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const union kfit_key *key,
-                     const void *const args[], cublas_stream stream)
+/* A library that this GPU's trace has not met: its index there + 1; 0: there is no trace. */
+static __attribute__((cold)) uint32_t meet_library(struct kfit_gpu *gpu, const struct kfit_site *site)
 {
-    struct offer o = {.call = {.stream = stream, .workspace = workspace_of}, .gpu = gpu};
+    uint32_t index;
+    if (!kfit_generic_of(&kfit_servers[KFIT_SERVER_GPU + gpu->ordinal], gpu->dispatcher, site->blas, &index))
+        return 0;
+    if (index < UINT8_MAX)
+        __atomic_store_n(&gpu->generic[site->library], (uint8_t)(index + 1), __ATOMIC_RELAXED);
+    return index + 1;
+}
+
+/* While anything captures: whether this stream does, and then what becomes of the call is the graph's to count. */
+static __attribute__((cold)) enum kfit_reason offer_in_capture(struct offer *o, const union kfit_key *key, const void *const args[])
+{
     int32_t slot;
-    if (!kfit_generic_of(&kfit_servers[KFIT_SERVER_GPU + gpu->ordinal], gpu->dispatcher, blas,
-                         &o.call.generic))
+    if (o->call.find_stream && !ask_stream(&o->call)) {
+        kfit_dispatch_unkeyed(o->gpu->dispatcher, KFIT_REASON_STREAM_STATE);
+        return KFIT_REASON_STREAM_STATE;
+    }
+    o->call.find_stream = NULL;
+    o->call.capturing = kfit_capture_of(o->call.stream, &o->capture);
+    uint32_t *making = o->call.capturing ? kfit_capture_calls(o->gpu) : NULL;
+    enum kfit_reason reason = kfit_dispatch_cuda(o->gpu->dispatcher, key, args, &o->call, &slot);
+    if (o->call.capturing)
+        kfit_capture_note(o->capture, o->gpu, slot, reason, making);
+    return reason;
+}
+
+KFIT_HOT bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_site *site, const union kfit_key *key,
+                              const void *const args[], cublas_stream stream, cublas_handle handle)
+{
+    uint32_t generic = __atomic_load_n(&gpu->generic[site->library], __ATOMIC_RELAXED);
+    int32_t slot;
+    if (__builtin_expect(!generic, 0) && !(generic = meet_library(gpu, site)))
         return false;
-    o.call.capturing = kfit_driver.captures && kfit_capture_of(stream, &o.capture);
-    uint32_t *making = o.call.capturing ? kfit_capture_calls(gpu) : NULL;
-    enum kfit_reason reason = kfit_dispatch_cuda(gpu->dispatcher, key, args, &o.call, &slot);
+    struct offer o = {.call = {.stream = stream, .generic = generic - 1, .workspace = workspace_of, .find_stream = handle ? ask_stream : NULL},
+                      .gpu = gpu, .site = site, .handle = handle};
+    const enum kfit_reason reason = __builtin_expect(__atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED) != 0, 0)
+                                        ? offer_in_capture(&o, key, args)
+                                        : kfit_dispatch_cuda(gpu->dispatcher, key, args, &o.call, &slot);
     kfit_workspace_end(o.hold);
-    if (o.call.capturing)
-        kfit_capture_note(o.capture, gpu, slot, reason, making);
     return reason == KFIT_REASON_NONE;
 }
 
@@ -120,21 +154,20 @@ struct call {
 };
 
 /* True if the result is on its way. */
-static bool served(const struct kfit_site *site, cublas_handle handle, const struct call *c)
+KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *site, cublas_handle handle, const struct call *c)
 {
     struct kfit_gpu *gpu = kfit_call_begin(site);
     if (!gpu)
         return false;
-    const struct kfit_cublas *lib = &site->blas->cublas;
+    const struct kfit_cublas *lib = &site->cublas;
     union kfit_key key;
     uint64_t strides;
     const void *args[4];
-    cublas_stream stream = NULL;
     int pointers, math;
     enum kfit_reason reason;
-    if (lib->stream(handle, &stream))
+    if (!handle || lib->pointer_mode(handle, &pointers))
         reason = KFIT_REASON_STREAM_STATE; /* no handle: the original says so */
-    else if (lib->pointer_mode(handle, &pointers) || pointers != KFIT_CUBLAS_POINTERS_ON_HOST)
+    else if (pointers != KFIT_CUBLAS_POINTERS_ON_HOST)
         reason = KFIT_REASON_POINTER_MODE;
     else if (lib->math_mode(handle, &math) || math != KFIT_CUBLAS_DEFAULT_MATH ||
              c->compute != KFIT_CUBLAS_COMPUTE_F32 || c->algo != KFIT_CUBLAS_ALGO_TENSOR || !c->alpha ||
@@ -143,7 +176,7 @@ static bool served(const struct kfit_site *site, cublas_handle handle, const str
     else if (!(reason = kfit_product_key(&c->product, &key, &strides)))
         reason = kfit_product_finish(&key, strides, c->alpha, c->beta, c->a, c->b, c->c, NULL, args);
     if (!reason)
-        return kfit_call_offer(gpu, site->blas, &key, args, stream);
+        return kfit_call_offer(gpu, site, &key, args, NULL, handle);
     kfit_dispatch_unkeyed(gpu->dispatcher, reason);
     return false;
 }

@@ -125,12 +125,11 @@ static inline enum kfit_reason kfit_product_finish(union kfit_key *key, uint64_t
     return align < 2 ? KFIT_REASON_ALIGN : KFIT_REASON_NONE;
 }
 
-/* What the caller is served with, if at all. */
+/* Offers a call to the dispatcher. True: launched, the caller returns success. handle: whose stream it is, which is asked for
+ * only where it matters: where anything captures, or a kernel is about to run; NULL: it is `stream`. */
 struct kfit_gpu;
-struct kfit_gpu *kfit_call_begin(const struct kfit_site *site);
-/* Offers a call to the dispatcher. True: launched, the caller returns success. */
-bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_blas *blas, const union kfit_key *key,
-                     const void *const args[], cublas_stream stream);
+bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_site *site, const union kfit_key *key,
+                     const void *const args[], cublas_stream stream, cublas_handle handle);
 /* Ends a hooked function: the original, marked as a call of ours for what it calls in turn. */
 #define KFIT_RETURN_ORIGINAL(site, function, ...)                                                            \
     do {                                                                                                     \

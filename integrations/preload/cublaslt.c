@@ -307,7 +307,7 @@ static inline __attribute__((always_inline)) int matmul(const struct kfit_site *
         }
         if (reason)
             kfit_dispatch_unkeyed(gpu->dispatcher, reason);
-        else if (kfit_call_offer(gpu, site->blas, &key, args, stream))
+        else if (kfit_call_offer(gpu, site, &key, args, stream, NULL))
             return KFIT_CUBLAS_OK;
     }
     KFIT_RETURN_ORIGINAL(site, cublasLtMatmul, ARGS);

@@ -37,6 +37,9 @@ struct kfit_gpus {
 };
 extern _Alignas(64) struct kfit_gpus kfit_gpus;
 
+/* On the way of a call that is counted and passed on: such functions lie next to each other, for the same reason. */
+#define KFIT_HOT __attribute__((hot))
+
 /* Whether this one's primary context, in which it was met, is current. */
 static inline bool kfit_gpu_is_current(uint32_t ordinal)
 {

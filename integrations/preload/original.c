@@ -282,9 +282,12 @@ void kfit_site_fill(struct kfit_site *s, unsigned hook, void *fn, bool inner)
     s->fn = fn;
     s->blas = inner || (blas && blas->unfit) ? NULL : blas;
     s->wide = blas && blas->generic.int_bits == 64;
+    s->library = blas ? (uint8_t)blas->index : 0;
+    if (blas && naming_of(hook) == NAMING_cublas)
+        s->cublas = blas->cublas;
 }
 
-const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller)
+static const struct kfit_site *resolve(unsigned hook, const void *caller)
 {
     static const struct kfit_blas nothing = {.state = READY};
     static const struct kfit_site missing = {.blas = &nothing},
@@ -306,4 +309,18 @@ const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller)
     }
     kfit_manners_end(manners);
     return result;
+}
+
+const struct kfit_site *kfit_site_far(unsigned hook, const void *caller)
+{
+    const uintptr_t key = kfit_site_key(hook, caller);
+    uint32_t at = kfit_site_hash(key);
+    for (unsigned i = 0; i < KFIT_SITE_PROBES; i++, at = (at + 1) & (KFIT_SITES - 1)) {
+        const uintptr_t seen = __atomic_load_n(&kfit_sites[at].key, __ATOMIC_ACQUIRE);
+        if (seen == key)
+            return &kfit_sites[at];
+        if (!seen)
+            break;
+    }
+    return resolve(hook, caller);
 }

@@ -41,13 +41,17 @@ struct kfit_blas {
     struct kfit_generic generic;
 };
 
-/* One place that calls one hooked function. Written once, then constant. */
+/* One place that calls one hooked function. Written once, then constant. One cache line, with copies of what a call needs of
+ * its library. */
 struct kfit_site {
-    uintptr_t key;                /* return address and hook; 0 free, 1 being written */
+    _Alignas(64) uintptr_t key;   /* return address and hook; 0 free, 1 being written */
     void *fn;                     /* the original; NULL: there is none, compute it here */
     const struct kfit_blas *blas; /* NULL: a BLAS calling itself (or one too many): pass on, do not count */
     bool wide;                    /* integers are 64 bits */
+    uint8_t library;              /* blas->index */
+    struct kfit_cublas cublas;    /* of a site of cuBLAS */
 };
+_Static_assert(sizeof(struct kfit_site) == 64, "one cache line");
 
 #define KFIT_SITES_LOG2  12
 #define KFIT_SITES       (1u << KFIT_SITES_LOG2)
@@ -65,21 +69,14 @@ static inline uint32_t kfit_site_hash(uintptr_t key)
     return (uint32_t)(key * 0x9e3779b97f4a7c15u >> (64 - KFIT_SITES_LOG2));
 }
 
-/* Finds the original for a site seen for the first time; microseconds. Never NULL. */
-const struct kfit_site *kfit_site_resolve(unsigned hook, const void *caller);
+/* One that does not stand where its hash says. Seen for the first time, its original is found; microseconds. Never NULL. */
+const struct kfit_site *kfit_site_far(unsigned hook, const void *caller) __attribute__((cold));
 
 static inline const struct kfit_site *kfit_site_find(unsigned hook, const void *caller)
 {
-    uintptr_t key = kfit_site_key(hook, caller);
-    uint32_t at = kfit_site_hash(key);
-    for (unsigned i = 0; i < KFIT_SITE_PROBES; i++, at = (at + 1) & (KFIT_SITES - 1)) {
-        uintptr_t seen = __atomic_load_n(&kfit_sites[at].key, __ATOMIC_ACQUIRE);
-        if (__builtin_expect(seen == key, 1))
-            return &kfit_sites[at];
-        if (!seen)
-            break;
-    }
-    return kfit_site_resolve(hook, caller);
+    const uintptr_t key = kfit_site_key(hook, caller);
+    const struct kfit_site *s = &kfit_sites[kfit_site_hash(key)];
+    return __builtin_expect(__atomic_load_n(&s->key, __ATOMIC_ACQUIRE) == key, 1) ? s : kfit_site_far(hook, caller);
 }
 
 /* Fills in all of s but its key. inner: the call of a library that calls itself. */
@@ -116,6 +113,12 @@ KFIT_CUDA_HOOK_LIST(KFIT_Y)
 /* A function's site, in its exported form and in entry k of those handed out. */
 #define KFIT_BY_CALLER(function, k) kfit_site_find(KFIT_HOOK_##function, __builtin_return_address(0))
 #define KFIT_BY_ENTRY(function, k)  kfit_handed_site(KFIT_HOOK_##function, k)
+
+/* What the caller of a CUDA function is served with, if at all. */
+static inline struct kfit_gpu *kfit_call_begin(const struct kfit_site *site)
+{
+    return kfit_library_depth || !site->blas ? NULL : kfit_gpu_of_call();
+}
 
 /* ---- start.c: whether we serve at all ---- */
 

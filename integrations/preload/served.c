@@ -100,28 +100,38 @@ static kfit_cu_result first(kfit_cu_context *context)
     return ask(context);
 }
 
-static inline struct kfit_gpu *current(struct kfit_gpu **stray, bool call)
+/* met: of a context that is none of ours, as yet. */
+static inline struct kfit_gpu *current(struct kfit_gpu *met(kfit_cu_context context))
 {
     kfit_cu_context context = NULL;
-    *stray = NULL;
     if (__atomic_load_n(&kfit_gpus.context_current, __ATOMIC_RELAXED)(&context) || !context)
         return NULL;
     for (struct kfit_gpu *g = kfit_gpus.at; g < kfit_gpus.at + KFIT_GPUS_MAX; g++)
         if (__atomic_load_n(&g->context, __ATOMIC_ACQUIRE) == (void *)context)
             return g->dispatcher ? g : NULL;
-    return meet(context, stray, call);
+    return met(context);
+}
+
+static __attribute__((cold)) struct kfit_gpu *of_launch(kfit_cu_context context)
+{
+    struct kfit_gpu *stray = NULL;
+    return meet(context, &stray, false);
+}
+
+static __attribute__((cold)) struct kfit_gpu *of_call(kfit_cu_context context)
+{
+    struct kfit_gpu *stray = NULL, *gpu = meet(context, &stray, true);
+    if (stray)
+        kfit_dispatch_unkeyed(stray->dispatcher, KFIT_REASON_STREAM_STATE);
+    return gpu;
 }
 
 struct kfit_gpu *kfit_gpu_current(void)
 {
-    struct kfit_gpu *stray;
-    return current(&stray, false);
+    return current(of_launch);
 }
 
-struct kfit_gpu *kfit_gpu_of_call(void)
+KFIT_HOT struct kfit_gpu *kfit_gpu_of_call(void)
 {
-    struct kfit_gpu *stray, *gpu = current(&stray, true);
-    if (__builtin_expect(stray != NULL, 0))
-        kfit_dispatch_unkeyed(stray->dispatcher, KFIT_REASON_STREAM_STATE);
-    return gpu;
+    return current(of_call);
 }

@@ -86,6 +86,8 @@ struct kfit_cuda_call {
     void *stream; /* of the current context */
     uint32_t generic;
     bool capturing;
+    /* Not NULL: fills in `stream`, before a launch; false: there is none. A call that launches nothing does without. */
+    bool (*find_stream)(struct kfit_cuda_call *);
     /* For a kernel that needs some: k->workspace_bytes that nothing else uses before this launch has ended, zero if the
      * kernel leaves it so; NULL: there is none. */
     void *(*workspace)(const struct kfit_cuda_call *, const struct kfit_kernel *k);
@@ -94,9 +96,10 @@ struct kfit_cuda_call {
 /* The whole of a call on a GPU: lookup, launch, count. args: device pointers in the order of the key's op, nargs of them.
  * NONE: launched, or captured; anything else means that nothing was launched and the original must run. capturing: the
  * stream captures; then nothing is counted here, and *slot says what the caller has to note in the graph (index in the
- * trace; -1: counted as unkeyed). Takes no lock, allocates nothing, makes no CUDA call but the launch. Any thread. */
+ * trace; -1: counted as unkeyed). Takes no lock, allocates nothing, makes no CUDA call but the launch and what the call's own functions
+ * make. Any thread. */
 enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_key *key,
-                                    const void *const args[], const struct kfit_cuda_call *call,
+                                    const void *const args[], struct kfit_cuda_call *call,
                                     int32_t *slot);
 
 /* Of so much memory of a GPU, what one kernel may need: there are two kinds. */
