@@ -2,12 +2,28 @@
 #include <string.h>
 
 #include "kfit/gemm_key.h"
-#include "kfit/hash.h"
 #include "internal.h"
 
 enum { SEEN = KFIT_SEEN, NO_SLOT = KFIT_NO_SLOT, SPINS = 4000 };
 
 /* ---- keys seen ---- */
+
+/* By which a key is found among those seen; never 0, which marks an unused entry. Of the usual length it takes two lines of
+ * code, of which a call of cuBLAS leaves none near; the key's own hash takes eight. All bytes decide. */
+static inline uint64_t seen_hash(const union kfit_key *key)
+{
+    if (__builtin_expect(key->h.len != KFIT_GEMM_KEY_BYTES, 0))
+        return kfit_key_hash(key) | 1;
+    const uint64_t prime = 0x9e3779b97f4a7c15u, *w = key->words;
+    const uint64_t a = (w[0] ^ w[1] * prime) * prime ^ w[2], b = (w[3] * prime ^ w[4]) * prime;
+    const uint64_t h = (a ^ a >> 32) * prime ^ (b ^ b >> 29);
+    return (h ^ h >> 32) | 1;
+}
+
+static inline uint32_t seen_place(uint64_t hash)
+{
+    return (uint32_t)(hash >> 1) & (SEEN - 1);
+}
 
 /* What shall become of calls with this key. */
 static void decide(struct kfit_dispatcher *d, struct kfit_book *b, const union kfit_key *key, uint64_t hash,
@@ -54,17 +70,16 @@ static inline bool ready(const struct kfit_seen *e)
 
 /* A key that finds no room (now): decided anew each time, in the caller's memory. */
 static const struct kfit_seen *decide_only(struct kfit_dispatcher *d, struct kfit_book *b,
-                                           const union kfit_key *key, uint64_t hash, bool full,
-                                           struct kfit_seen *spare)
+                                           const union kfit_key *key, bool full, struct kfit_seen *spare)
 {
-    decide(d, b, key, hash, spare);
+    decide(d, b, key, kfit_key_hash(key), spare);
     spare->full = full;
     return spare;
 }
 
 /* Everything but a key that stands where its hash says. NULL: this process has no trace (yet),
  * do not count. */
-__attribute__((noinline)) static const struct kfit_seen *find_far(struct kfit_dispatcher *d,
+__attribute__((cold)) static const struct kfit_seen *find_far(struct kfit_dispatcher *d,
                                                                   const union kfit_key *key, uint64_t hash,
                                                                   struct kfit_seen *spare,
                                                                   struct kfit_book **book)
@@ -72,18 +87,17 @@ __attribute__((noinline)) static const struct kfit_seen *find_far(struct kfit_di
     if (!kfit_born(d) && !kfit_reborn(d))
         return NULL;
     struct kfit_book *b = *book = kfit_book(d);
-    hash += !hash; /* 0 marks an unused entry */
-    for (uint32_t at = (uint32_t)hash & (SEEN - 1);; at = (at + 1) & (SEEN - 1)) {
+    for (uint32_t at = seen_place(hash);; at = (at + 1) & (SEEN - 1)) {
         struct kfit_seen *e = &b->seen[at];
         uint64_t have = __atomic_load_n(&e->hash, __ATOMIC_ACQUIRE);
         if (!have) {
             if (__atomic_fetch_add(&b->seen_used, 1, __ATOMIC_RELAXED) >= SEEN - SEEN / 8) {
                 __atomic_fetch_sub(&b->seen_used, 1, __ATOMIC_RELAXED);
-                return decide_only(d, b, key, hash, true, spare);
+                return decide_only(d, b, key, true, spare);
             }
             if (__atomic_compare_exchange_n(&e->hash, &have, hash, false, __ATOMIC_ACQ_REL,
                                             __ATOMIC_ACQUIRE)) {
-                fill(d, b, key, hash, e);
+                fill(d, b, key, kfit_key_hash(key), e);
                 __atomic_store_n(&e->state, KFIT_SLOT_READY, __ATOMIC_RELEASE);
                 return e;
             }
@@ -94,7 +108,7 @@ __attribute__((noinline)) static const struct kfit_seen *find_far(struct kfit_di
         for (int spin = 0; !ready(e); spin++) {
             if (spin == SPINS) { /* its thread was stopped half-way: do without */
                 __atomic_fetch_add(&d->header->slots_busy, 1, __ATOMIC_RELAXED);
-                return decide_only(d, b, key, hash, false, spare);
+                return decide_only(d, b, key, false, spare);
             }
             __builtin_ia32_pause();
         }
@@ -103,15 +117,13 @@ __attribute__((noinline)) static const struct kfit_seen *find_far(struct kfit_di
     }
 }
 
-/* The trace slot is most likely at the same place of its table: both are fetched at once. */
 __attribute__((always_inline)) static inline const struct kfit_seen *
 find(struct kfit_dispatcher *d, const union kfit_key *key, struct kfit_seen *spare, struct kfit_book **book)
 {
-    uint64_t hash = kfit_key_hash_inline(key);
+    const uint64_t hash = seen_hash(key);
     if (__builtin_expect(kfit_born(d), 1)) {
         struct kfit_book *b = *book = kfit_book(d);
-        const struct kfit_seen *e = &b->seen[hash & (SEEN - 1)];
-        __builtin_prefetch(&d->slots[hash & (SEEN - 1)].count, 1);
+        const struct kfit_seen *e = &b->seen[seen_place(hash)];
         if (__atomic_load_n(&e->hash, __ATOMIC_RELAXED) == hash && ready(e) &&
             kfit_short_key_equal(&e->key, e->len, key))
             return e;

@@ -46,7 +46,7 @@ static inline uint64_t dtype(int type)
 }
 
 /* Column-major C = op(A) op(B) is row-major C^T = op(B)^T op(A)^T: B first, n before m. */
-KFIT_HOT enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides)
+static inline __attribute__((always_inline)) enum kfit_reason product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides)
 {
     const uint64_t type = dtype(p->type_a), type_c = dtype(p->type_c);
     const bool ta = p->tb != KFIT_CUBLAS_OP_N, tb = p->ta != KFIT_CUBLAS_OP_N, batched = p->batch != 1;
@@ -74,6 +74,11 @@ KFIT_HOT enum kfit_reason kfit_product_key(const struct kfit_product *p, union k
     *strides = (uint64_t)(lda | ldb) << (type == KFIT_F32 ? 2 : 1) | (uint64_t)ldc
                                                                          << (type_c == KFIT_F32 ? 2 : 1);
     return KFIT_REASON_NONE;
+}
+
+enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides)
+{
+    return product_key(p, key, strides);
 }
 
 /* ---- calls ---- */
@@ -173,7 +178,7 @@ KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *si
              c->compute != KFIT_CUBLAS_COMPUTE_F32 || c->algo != KFIT_CUBLAS_ALGO_TENSOR || !c->alpha ||
              !c->beta)
         reason = KFIT_REASON_FLAGS;
-    else if (!(reason = kfit_product_key(&c->product, &key, &strides)))
+    else if (!(reason = product_key(&c->product, &key, &strides)))
         reason = kfit_product_finish(&key, strides, c->alpha, c->beta, c->a, c->b, c->c, NULL, args);
     if (!reason)
         return kfit_call_offer(gpu, site, &key, args, NULL, handle);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "hooks.h"
 #include "kfit/gemm_key.h"
@@ -110,6 +111,14 @@ struct kfit_product {
 /* Fills all of key but alpha, beta and align. *strides: row strides in bytes, or'ed. Any reason but NONE: not a key. */
 enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides);
 
+/* kfit_scalar_class of a float by its bits: no branch, and no constant from memory. */
+static inline uint64_t kfit_scalar_class_f32(const float *v)
+{
+    uint32_t bits;
+    memcpy(&bits, v, sizeof bits);
+    return bits << 1 == 0 ? KFIT_SCALAR_ZERO : bits == 0x3f800000 ? KFIT_SCALAR_ONE : KFIT_SCALAR_OTHER;
+}
+
 /* The rest of it, and the arguments in the order of the key's op. Pointers are those of the call; bias may be NULL. */
 static inline enum kfit_reason kfit_product_finish(union kfit_key *key, uint64_t strides, const float *alpha,
                                                    const float *beta, const void *a, const void *b,
@@ -117,7 +126,7 @@ static inline enum kfit_reason kfit_product_finish(union kfit_key *key, uint64_t
 {
     uint64_t bits = strides | (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)bias | 16;
     uint64_t align = bits & -bits;
-    key->words[1] |= kfit_scalar_class((double)*alpha) | kfit_scalar_class((double)*beta) << 8 | align << 16;
+    key->words[1] |= kfit_scalar_class_f32(alpha) | kfit_scalar_class_f32(beta) << 8 | align << 16;
     args[0] = b; /* row-major: A and B change places */
     args[1] = a;
     args[2] = c;

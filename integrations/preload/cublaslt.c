@@ -189,29 +189,44 @@ struct memo {
 };
 static struct memo memos[MEMOS];
 
-/* Of those words that mostly differ: the hash only finds, all bytes decide. Four chains, so that they run side by side. */
+/* Of those words that mostly differ: the hash only finds, all bytes decide. Four chains, so that they run side by side; loops
+ * of few lines of code, as a call finds none of it near. */
 static inline uint64_t hash_of(cublaslt_desc desc, const cublaslt_layout layout[3], int bias_word)
 {
     const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t h[4] = {1, 2, 3, 4};
-    for (int i = 0; i < 8; i++)
-        h[3] = (h[3] ^ (i == bias_word ? 0 : desc->word[i])) * prime;
-    for (int i = 0; i < 6; i++)
-        for (int j = 0; j < 3; j++)
-            h[j] = (h[j] ^ layout[j]->word[i]) * prime;
-    h[0] = (h[0] ^ h[1] >> 29) * prime ^ (h[2] ^ h[3] >> 31) * prime;
-    return (h[0] ^ h[0] >> 32) | 1;
+    uint64_t a = 1, b = 2, c = 3, d = 4;
+#pragma GCC unroll 1
+    for (int i = 0; i < 8; i++) {
+        a = (a ^ layout[0]->word[i]) * prime;
+        b = (b ^ layout[1]->word[i]) * prime;
+        c = (c ^ layout[2]->word[i]) * prime;
+        d = (d ^ (i == bias_word ? 0 : desc->word[i])) * prime;
+    }
+    a = (a ^ b >> 29) * prime ^ (c ^ d >> 31) * prime;
+    return (a ^ a >> 32) | 1;
+}
+
+typedef uint64_t two_words __attribute__((vector_size(16), aligned(8)));
+
+/* In which of so many pairs of words they differ, or'ed. */
+static inline __attribute__((always_inline)) two_words differ(const uint64_t *a, const uint64_t *b, int pairs)
+{
+    two_words all = {0};
+#pragma GCC unroll 1
+    for (int i = 0; i < pairs; i++)
+        all |= ((const two_words *)(const void *)a)[i] ^ ((const two_words *)(const void *)b)[i];
+    return all;
 }
 
 static inline bool same(const struct memo *m, const struct kfit_blas *blas, cublaslt_desc desc,
                         const cublaslt_layout layout[3])
 {
-    const size_t before = (size_t)blas->lt.bias_word, after = before + 1;
-    return m->blas == blas && !memcmp(m->desc.word, desc->word, before * 8) &&
-           !memcmp(m->desc.word + after, desc->word + after, sizeof *desc - after * 8) &&
-           !memcmp(&m->layout[0], layout[0], sizeof *layout[0]) &&
-           !memcmp(&m->layout[1], layout[1], sizeof *layout[1]) &&
-           !memcmp(&m->layout[2], layout[2], sizeof *layout[2]);
+    const int bias = blas->lt.bias_word, beside = bias ^ 1, pair = bias / 2;
+    const two_words d = differ(m->desc.word, desc->word, pair) |
+                        differ(m->desc.word + 2 * (pair + 1), desc->word + 2 * (pair + 1), 15 - pair) |
+                        differ(m->layout[0].word, layout[0]->word, 4) | differ(m->layout[1].word, layout[1]->word, 4) |
+                        differ(m->layout[2].word, layout[2]->word, 4);
+    return m->blas == blas && !(d[0] | d[1] | (m->desc.word[beside] ^ desc->word[beside]));
 }
 
 static const struct reading *read_anew(const struct kfit_blas *blas, cublaslt_desc desc,
@@ -222,7 +237,7 @@ static const struct reading *read_anew(const struct kfit_blas *blas, cublaslt_de
     return r;
 }
 
-__attribute__((noinline)) static const struct reading *read_far(const struct kfit_blas *blas,
+__attribute__((cold)) static const struct reading *read_far(const struct kfit_blas *blas,
                                                                 cublaslt_desc desc,
                                                                 const cublaslt_layout layout[3],
                                                                 uint64_t hash, struct reading *spare)
@@ -247,7 +262,7 @@ __attribute__((noinline)) static const struct reading *read_far(const struct kfi
     return read_anew(blas, desc, layout, spare);
 }
 
-static inline const struct reading *read_call(const struct kfit_blas *blas, cublaslt_desc desc,
+KFIT_HOT static __attribute__((noinline)) const struct reading *read_call(const struct kfit_blas *blas, cublaslt_desc desc,
                                               const cublaslt_layout layout[3], struct reading *spare)
 {
     uint64_t hash = 0;
@@ -263,11 +278,11 @@ static inline const struct reading *read_call(const struct kfit_blas *blas, cubl
 
 /* ---- calls ---- */
 
-static enum kfit_reason bias_of(const struct kfit_cublaslt *lt, cublaslt_desc desc, const void **bias)
+static inline enum kfit_reason bias_of(const struct kfit_cublaslt *lt, cublaslt_desc desc, const void **bias)
 {
     size_t needed;
     uint64_t word = 0;
-    if (lt->bias_word >= 0)
+    if (__builtin_expect(lt->bias_word >= 0, 1))
         word = desc->word[lt->bias_word];
     else if (lt->desc_get(desc, KFIT_CUBLASLT_DESC_BIAS, &word, sizeof word, &needed))
         return KFIT_REASON_EPILOGUE;
