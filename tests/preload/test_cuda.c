@@ -344,6 +344,30 @@ static void descriptors_are_read_anew_where_they_differ(void)
     CHECK_INT(kfit_trace_count(trace_of(0)), 7);
 }
 
+/* One that is known but for a single word, whichever: those too that no hash is made of. */
+static void a_descriptor_is_known_by_all_its_words(void)
+{
+    static const struct {
+        int attribute, bytes, fresh;
+    } rows[] = {{0, 4, 68}, {1, 4, 0},  {2, 4, 0},  {5, 4, 0},  {6, 4, 2},  {10, 8, 0}, {11, 8, 0}, {12, 8, 0},
+                {13, 8, 0}, {14, 8, 0}, {15, 4, 0}, {17, 8, 0}, {18, 8, 0}, {19, 8, 0}, {20, 8, 0}, {21, 8, 0},
+                {25, 1, 0}, {31, 4, 0}, {32, 4, 0}, {33, 4, 0}, {34, 4, 0}, {38, 8, 0}};
+    enum { ROWS = sizeof rows / sizeof *rows };
+    static char text[2 * ROWS][80];
+    const char *calls[2 * ROWS + 1] = {NULL};
+    for (int i = 0; i < 2 * ROWS; i++) { /* set to what it is, then to something else */
+        snprintf(text[i], sizeof text[i], "matmul bias=1,m=16,k=8,attr=%d,value=%d,bytes=%d", rows[i / 2].attribute,
+                 i % 2 ? 9 : rows[i / 2].fresh, rows[i / 2].bytes);
+        calls[i] = text[i];
+    }
+    begin("");
+    run(calls, NULL);
+    struct kfit_trace *t = trace_of(0);
+    CHECK_INT(kfit_trace_count(t), 1);
+    CHECK_INT(kfit_slot_calls(kfit_trace_at(t, 0)), ROWS);
+    CHECK_INT(trace_calls(t), 2 * ROWS);
+}
+
 /* NVIDIA's own library makes the same keys and the same refusals of the same descriptors. */
 static void the_real_librarys_descriptors(void)
 {
@@ -403,6 +427,7 @@ static const struct kfit_test tests[] = {
     TEST(forked_children_have_no_gpu),
     TEST(linked_or_loaded),
     TEST(descriptors_are_read_anew_where_they_differ),
+    TEST(a_descriptor_is_known_by_all_its_words),
     TEST(the_real_librarys_descriptors),
 };
 TEST_MAIN(tests)
