@@ -143,13 +143,17 @@ static inline uint32_t kfit_handle_place(uint64_t key)
     return (uint32_t)(key * 0x9e3779b97f4a7c15u >> (64 - KFIT_PLACES_LOG2));
 }
 
-/* Its value if it stands where its key says, as nearly all do; else NULL, and kfit_handle_find knows. */
-static inline const struct kfit_handle *kfit_handle_near(enum kfit_handles which, const void *handle)
+/* Where it is if it stands where its key says, as nearly all do, and its value; else NULL, and kfit_handle_find knows. Read
+ * once: a fork in a handler of signals wipes it. */
+static inline const struct kfit_handle *kfit_handle_near(enum kfit_handles which, const void *handle, void **value)
 {
     const struct kfit_tables *t = __atomic_load_n(&kfit_driver.handles, __ATOMIC_ACQUIRE);
     const uint64_t key = (uint64_t)(uintptr_t)handle;
     const struct kfit_handle *h = t ? &t->at[which][kfit_handle_place(key)] : NULL;
-    return h && __atomic_load_n(&h->key, __ATOMIC_ACQUIRE) == key && h->value ? h : NULL;
+    if (!h || __atomic_load_n(&h->key, __ATOMIC_ACQUIRE) != key)
+        return NULL;
+    *value = (void *)(uintptr_t)__atomic_load_n(&h->value, __ATOMIC_RELAXED);
+    return *value ? h : NULL;
 }
 
 /* NULL: not known. Valid until the driver's object goes, which is the program's to order. */
@@ -180,25 +184,26 @@ void kfit_exec_launched_far(int r, kfit_cu_exec exec) __attribute__((cold));
 
 static inline __attribute__((always_inline)) void kfit_launched(int r, kfit_cu_function f, void *stream)
 {
-    const struct kfit_handle *h = kfit_handle_near(KFIT_FUNCTIONS, f);
+    void *value;
+    const struct kfit_handle *h = kfit_handle_near(KFIT_FUNCTIONS, f, &value);
     if (__builtin_expect(r || !h || __atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED) ||
                              (h->on.anywhere && !kfit_gpu_is_current(h->on.gpu)), 0)) {
         kfit_launched_far(r, f, stream);
         return;
     }
-    struct kfit_trace_kernel *k = (struct kfit_trace_kernel *)(uintptr_t)h->value;
+    struct kfit_trace_kernel *k = value;
     __atomic_fetch_add(&k->launches[kfit_launcher()], 1, __ATOMIC_RELAXED);
 }
 
 /* Never in a capture: that the driver refuses. */
 static inline __attribute__((always_inline)) void kfit_exec_launched(int r, kfit_cu_exec exec)
 {
-    const struct kfit_handle *h = kfit_handle_near(KFIT_EXECS, exec);
-    if (__builtin_expect(r || !h, 0)) {
+    void *value;
+    if (__builtin_expect(r || !kfit_handle_near(KFIT_EXECS, exec, &value), 0)) {
         kfit_exec_launched_far(r, exec);
         return;
     }
-    struct kfit_trace_graph *g = (struct kfit_trace_graph *)(uintptr_t)h->value;
+    struct kfit_trace_graph *g = value;
     __atomic_fetch_add(&g->launches, 1, __ATOMIC_RELAXED);
 }
 
