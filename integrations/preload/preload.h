@@ -117,7 +117,12 @@ KFIT_CUDA_HOOK_LIST(KFIT_Y)
 /* What the caller of a CUDA function is served with, if at all. */
 static inline struct kfit_gpu *kfit_call_begin(const struct kfit_site *site)
 {
-    return kfit_library_depth || !site->blas ? NULL : kfit_gpu_of_call();
+    if (kfit_library_depth || !site->blas)
+        return NULL;
+    struct kfit_gpu *gpu = kfit_gpu_of_call();
+    if (gpu) /* on its way while the call is read */
+        __builtin_prefetch(gpu->dispatcher);
+    return gpu;
 }
 
 /* ---- start.c: whether we serve at all ---- */
