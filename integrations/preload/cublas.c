@@ -46,7 +46,8 @@ static inline uint64_t dtype(int type)
 }
 
 /* Column-major C = op(A) op(B) is row-major C^T = op(B)^T op(A)^T: B first, n before m. */
-static inline __attribute__((always_inline)) enum kfit_reason product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides)
+static inline __attribute__((always_inline)) enum kfit_reason product_key(const struct kfit_product *p, union kfit_key *key,
+                                                                          uint64_t *strides)
 {
     const uint64_t type = dtype(p->type_a), type_c = dtype(p->type_c);
     const bool ta = p->tb != KFIT_CUBLAS_OP_N, tb = p->ta != KFIT_CUBLAS_OP_N, batched = p->batch != 1;
@@ -119,7 +120,8 @@ static __attribute__((cold)) uint32_t meet_library(struct kfit_gpu *gpu, const s
 }
 
 /* While anything captures: whether this stream does, and then what becomes of the call is the graph's to count. */
-static __attribute__((cold)) enum kfit_reason offer_in_capture(struct offer *o, const union kfit_key *key, const void *const args[])
+static __attribute__((cold)) enum kfit_reason offer_in_capture(struct offer *o, const union kfit_key *key,
+                                                               const void *const args[])
 {
     int32_t slot;
     if (o->call.find_stream && !ask_stream(&o->call)) {
@@ -142,8 +144,13 @@ KFIT_HOT bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_site *site
     int32_t slot;
     if (__builtin_expect(!generic, 0) && !(generic = meet_library(gpu, site)))
         return false;
-    struct offer o = {.call = {.stream = stream, .generic = generic - 1, .workspace = workspace_of, .find_stream = handle ? ask_stream : NULL},
-                      .gpu = gpu, .site = site, .handle = handle};
+    struct offer o = {.call = {.stream = stream,
+                               .generic = generic - 1,
+                               .workspace = workspace_of,
+                               .find_stream = handle ? ask_stream : NULL},
+                      .gpu = gpu,
+                      .site = site,
+                      .handle = handle};
     const enum kfit_reason reason = __builtin_expect(__atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED) != 0, 0)
                                         ? offer_in_capture(&o, key, args)
                                         : kfit_dispatch_cuda(gpu->dispatcher, key, args, &o.call, &slot);

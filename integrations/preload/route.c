@@ -48,7 +48,8 @@ _Alignas(64) struct kfit_driver kfit_driver = {
 
 /* ---- wrappers ---- */
 
-/* Exported under the driver's own names; ours by the others, which no interposer before us can take. */
+/* Exported under the driver's own names; ours by the others, which no interposer before us can take. Each begins a line of the
+ * cache: a usual launch is three to five of them. */
 #define STREAM(stream)                                                                                       \
     ((uintptr_t)(stream) || !per_thread ? (void *)(stream) : (void *)KFIT_STREAM_PER_THREAD)
 #define UNLESS(failed)                                                                                       \
@@ -58,11 +59,11 @@ _Alignas(64) struct kfit_driver kfit_driver = {
             return failed_;                                                                                  \
     } while (0)
 #define KFIT_X(symbol, flags, asked, since, params, args, before, after)                                     \
-    static __attribute__((aligned(64))) kfit_cu_result hook_##symbol params                                                               \
+    static __attribute__((aligned(64))) kfit_cu_result hook_##symbol params                                  \
     {                                                                                                        \
         enum { per_thread = flags == KFIT_PTSZ };                                                            \
         before;                                                                                              \
-        kfit_cu_result r = kfit_driver.symbol args;                                                    \
+        kfit_cu_result r = kfit_driver.symbol args;                                                          \
         after;                                                                                               \
         return r;                                                                                            \
     }                                                                                                        \
