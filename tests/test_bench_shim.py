@@ -80,6 +80,14 @@ class Shim(Case):
             p = subprocess.run([BENCH, manner, "1", "1", "32", "32"], text=True, capture_output=True, timeout=60, env={**self.env, "LD_PRELOAD": DOUBLE + "/libcupti.so.13"})
             self.assertEqual((p.returncode, p.stderr), (1, "bench_shim: what is preloaded does not stand before cuLaunchKernel\n"))
 
+    def test_a_way_that_fails_is_told_and_the_others_go_on(self):
+        out = self.dir / "failed.json"
+        p = subprocess.run([sys.executable, SCRIPT, BENCH, DOUBLE + "/libcupti.so.13", "--shape", SHAPE, "--runs", "1", "--seconds", "0.1", "--json", out],
+                           text=True, capture_output=True, timeout=100, env=self.env)
+        found = json.loads(out.read_text())
+        self.assertEqual((p.returncode, sorted(found["failed"]), {r["way"] for r in found["rows"]}), (1, ["record", "warm-record"], {"none", "warm-none"}), p.stderr)
+        self.assertIn("does not stand before cuLaunchKernel", found["failed"]["record"])
+
     def test_arguments(self):
         for words in ([], ["hot", "1", "1", "32", "32"], ["place", "1", "1", "32"], ["warm", "1", "0", "32", "32"]):
             p = subprocess.run([BENCH, *words], text=True, capture_output=True, timeout=60, env=self.env)

@@ -125,15 +125,18 @@ static void *open_or_say(const char *name, int flags)
     return lib;
 }
 
-/* Where each function that is timed is found. Idle ones come first in the process' scope after what is preloaded; libcublas is there
- * before them, else theirs would be another. The driver's are asked for after that: who is preloaded looks for them once. */
+/* Where each function that is timed is found. Idle ones come first in the process' scope after what is preloaded: the driver's before
+ * all that may ask for the driver when it is loaded, since who is preloaded looks for it once; cuBLAS's after libcublas, else theirs
+ * would be another. */
 static void open_libraries(const char *cublas, void **blas, void **lt, void **driver)
 {
     const bool idle = bench.manner->idle;
-    *driver = open_or_say("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *idle_driver = idle ? open_or_say(BENCH_IDLE_DRIVER, RTLD_NOW | RTLD_GLOBAL) : NULL;
+    void *libcuda = open_or_say("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    *driver = idle ? idle_driver : libcuda;
     *blas = *lt = open_or_say(cublas, RTLD_NOW | (idle ? RTLD_LOCAL : RTLD_GLOBAL));
     if (idle)
-        *blas = *lt = *driver = open_or_say(BENCH_IDLE, RTLD_NOW | RTLD_GLOBAL);
+        *blas = *lt = open_or_say(BENCH_IDLE, RTLD_NOW | RTLD_GLOBAL);
     else if (!dlsym(RTLD_DEFAULT, "cublasLtMatmul"))
         *lt = open_or_say("libcublasLt.so.13", RTLD_NOW | RTLD_GLOBAL);
 }

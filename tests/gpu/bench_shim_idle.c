@@ -1,13 +1,13 @@
 /* Stands behind whatever is preloaded, before cuBLAS and the driver: what bench_shim times, and nothing else. Told so, each returns at
- * once, and all that a call costs is what stands before it. Linked with libcublas, whose other functions one finds here therefore: they
- * are its own. */
+ * once, and all that a call costs is what stands before it. Two libraries are made of this: the driver's functions (DRIVER) are there
+ * before libcublas is loaded, which asks for the driver as soon as it is; cuBLAS's are linked with it, whose other functions one finds
+ * here therefore: they are its own. */
 #include <dlfcn.h>
 #include <stddef.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT extern int bench_shim_idle;
-int bench_shim_idle;
+EXPORT extern int bench_shim_idle; /* of the driver's */
 
 /* Until it is told, cuBLAS is called; of the driver's functions nobody calls these before, and -1 is no result of theirs. */
 #define IDLE(function, parameters, otherwise)                                                                \
@@ -24,6 +24,7 @@ int bench_shim_idle;
     }                                                                                                        \
     IDLE(function, parameters, next_##function arguments)
 
+#ifndef DRIVER
 NEXT(cublasGemmEx,
      (void *h, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda,
       const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute,
@@ -35,6 +36,8 @@ NEXT(cublasLtMatmul,
       void *workspace, size_t bytes, void *stream),
      (h, desc, alpha, a, layout_a, b, layout_b, beta, c, layout_c, d, layout_d, algo, workspace, bytes,
       stream))
+#else
+int bench_shim_idle;
 IDLE(cuLaunchKernel,
      (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem,
       void *stream, void **params, void **extra),
@@ -43,3 +46,4 @@ IDLE(cuLaunchKernel,
 IDLE(cuLaunchKernelEx, (const void *config, void *f, void **params, void **extra),
      ((void)config, (void)f, (void)params, (void)extra, -1))
 IDLE(cuGraphLaunch, (void *graph, void *stream), ((void)graph, (void)stream, -1))
+#endif

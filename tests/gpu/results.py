@@ -164,7 +164,7 @@ def headline(name, r):
         return ", ".join(f"{n} {'alike' if of['ok'] else 'DIFFER'}" for n, of in r["runs"].items())
     if name == "shim":
         warm = {w["call"]: w["added_ns"] for w in r["rows"] if w["way"] == "warm-record"}
-        return "in place, warm, goal in ns: " + ", ".join("{call} {added_ns:+.0f} {0:+.0f} {goal_ns}".format(warm[w["call"]], **w)
+        return "in place, warm, goal in ns: " + ", ".join("{call} {added_ns:+.0f} {0:+.0f} {goal_ns}".format(warm.get(w["call"], float("nan")), **w)
                                                           for w in r["rows"] if w["way"] == "record")
     if name == "start":
         return "{added_ms:+.0f} ms [{lo:+.0f}, {hi:+.0f}]".format(**r["ways"]["record"]) + f" (goal {r['goal_ms']})"
