@@ -338,8 +338,8 @@ class Collect:
 
     def public(self, text):
         """Without this machine's own paths."""
-        for path, name in ((self.work, "BUILD/collect"), (self.build, "BUILD"), (self.out, "OUT"), (ROOT, "."), (sys.executable, "python3")):
-            text = text.replace(str(path), name)
+        for path, name in ((self.cublas, "LIBCUBLAS"), (self.work, "BUILD/collect"), (self.build, "BUILD"), (self.out, "OUT"), (ROOT, "."), (sys.executable, "python3")):
+            text = text.replace(str(path), name) if path else text
         return text
 
     def write(self, name, found):

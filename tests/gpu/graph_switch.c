@@ -11,7 +11,8 @@
  * are refused (the nodes are not those of the executable's graph; the last may crash); a cluster that is an attribute of the
  * launch needs `update` or `swap`, since the parameters of a node have no place for it; a clone takes 0.2 us and 0.5 to 1 KB
  * of host memory a node, and no device memory; an executable 1 to 2 us and some hundred bytes of both; switching 0.5 us a
- * node; replays under way are not affected, and nobody waits for them.
+ * node; replays under way are not affected, and nobody waits for them. What was seen, two traps among it, stands in
+ * integrations/preload/README.md.
  *
  * Each way runs in a process of its own, since it may crash. Exit status 77: no GPU that has clusters. 1: the control, `original`,
  * failed. What else works or fails is what was asked, and no failure. */
