@@ -121,14 +121,17 @@ static bool meet(kfit_cu_function f, struct kfit_handle *out)
 
 static bool find(kfit_cu_function f, struct kfit_handle *out)
 {
-    const struct kfit_handle *h = kfit_handle_find(KFIT_FUNCTIONS, kfit_handle_key(f));
+    uint64_t key = kfit_handle_key(f);
+    const struct kfit_handle *h = kfit_handle_find(KFIT_FUNCTIONS, key);
     if (h && h->on.anywhere && !kfit_gpu_is_current(h->on.gpu)) {
         const struct kfit_gpu *gpu = kfit_gpu_current();
-        h = gpu ? kfit_handle_find(KFIT_FUNCTIONS, key_on(f, gpu)) : NULL;
+        h = gpu ? kfit_handle_find(KFIT_FUNCTIONS, key = key_on(f, gpu)) : NULL;
     }
     if (__builtin_expect(h != NULL, 1)) {
         *out = *h;
-        return true;
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (out->value && __atomic_load_n(&h->key, __ATOMIC_RELAXED) == key) /* else all were dropped meanwhile */
+            return true;
     }
     struct kfit_manners manners = kfit_manners_begin();
     bool met = meet(f, out);

@@ -152,7 +152,7 @@ static inline const struct kfit_handle *kfit_handle_near(enum kfit_handles which
     const struct kfit_handle *h = t ? &t->at[which][kfit_handle_place(key)] : NULL;
     if (!h || __atomic_load_n(&h->key, __ATOMIC_ACQUIRE) != key)
         return NULL;
-    *value = (void *)(uintptr_t)__atomic_load_n(&h->value, __ATOMIC_RELAXED);
+    *value = (void *)(uintptr_t)__atomic_load_n(&h->value, __ATOMIC_ACQUIRE);
     return *value ? h : NULL;
 }
 

@@ -87,15 +87,16 @@ bool kfit_handle_put(enum kfit_handles which, const struct kfit_handle *new)
     return true;
 }
 
-/* The last of a chain leaves free places behind it, any other one that a search goes on from. */
+/* The last of a chain leaves free places behind it, any other one that a search goes on from. The value goes last: who sees
+ * none sees that the key is gone, too. */
 static void remove_at(struct kfit_tables *t, enum kfit_handles which, uint32_t at)
 {
     struct kfit_handle *h = t->at[which];
     uint64_t key = h[after(at)].key == FREE ? FREE : TAKEN_OUT;
     t->used[which]--;
     --*owned_by(t, which, h[at].owner);
-    __atomic_store_n(&h[at].value, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&h[at].key, key, __ATOMIC_RELEASE);
+    __atomic_store_n(&h[at].value, 0, __ATOMIC_RELEASE);
     while (key == FREE && h[at = (at - 1) & (SIZE - 1)].key == TAKEN_OUT)
         __atomic_store_n(&h[at].key, FREE, __ATOMIC_RELEASE);
 }

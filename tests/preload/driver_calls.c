@@ -411,6 +411,44 @@ static void *busy(void *ctx)
     return NULL;
 }
 
+/* Two threads launch what they know, while contexts that are not theirs go. */
+static volatile bool gone;
+
+static void *launching(void *f)
+{
+    kfit_cu_context context;
+    uintptr_t times = 0;
+    OK(cu.cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cu.cuCtxSetCurrent(context));
+    for (; !gone; times++)
+        launch_on(NULL, f, 1);
+    return (void *)times;
+}
+
+static void play_contexts(int argc, char **argv)
+{
+    kfit_cu_function f[2] = {NULL};
+    pthread_t thread[2];
+    (void)argc, (void)argv;
+    start_gpu();
+    for (int i = 0; i < 2; i++) {
+        f[i] = function(i ? "b" : "a");
+        launch_on(NULL, f[i], 1);
+        OK(pthread_create(&thread[i], NULL, launching, f[i]));
+    }
+    for (int i = ON_DOUBLE ? 50000 : 5; i > 0; i--) {
+        kfit_cu_context context;
+        OK(cu.cuCtxCreate_v2(&context, 0, 0));
+        OK(cu.cuCtxDestroy_v2(context));
+    }
+    gone = true;
+    for (int i = 0; i < 2; i++) {
+        void *times;
+        pthread_join(thread[i], &times);
+        printf("%zu ", (size_t)(uintptr_t)times + 1);
+    }
+}
+
 /* One thread captures, the other one meets new kernels all the while: neither hinders the other, in no mode. */
 static void play_threads(int argc, char **argv)
 {
@@ -472,7 +510,8 @@ static void play_fork(int argc, char **argv)
 static const struct scene scenes[] = {
     {"launches", play_launches}, {"handles", play_handles},   {"reuse", play_reuse},
     {"images", play_images},     {"pointers", play_pointers}, {"threads", play_threads},
-    {"gpus", play_gpus},         {"end", play_end},           {"fork", play_fork},         {NULL, NULL},
+    {"gpus", play_gpus},         {"end", play_end},           {"fork", play_fork},         {"contexts", play_contexts},
+    {NULL, NULL},
 };
 
 int main(int argc, char **argv)

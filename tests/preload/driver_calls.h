@@ -17,6 +17,7 @@
     X(kfit_cu_result, cuInit, (unsigned))                                                                    \
     X(kfit_cu_result, cuDevicePrimaryCtxRetain, (kfit_cu_context *, kfit_cu_device))                         \
     X(kfit_cu_result, cuCtxSetCurrent, (kfit_cu_context))                                                    \
+    X(kfit_cu_result, cuCtxCreate_v2, (kfit_cu_context *, unsigned, kfit_cu_device))                         \
     X(kfit_cu_result, cuStreamCreate, (kfit_cu_stream *, unsigned))                                          \
     X(kfit_cu_result, cuModuleGetFunction, (kfit_cu_function *, void *, const char *))                       \
     X(kfit_cu_result, cuLibraryGetKernel, (kfit_cu_kernel *, kfit_cu_library, const char *))                 \

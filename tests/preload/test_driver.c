@@ -126,6 +126,15 @@ static void a_handle_used_again_is_another_kernel(void)
     CHECK(kernel_of(t, "third")->image_hash != kernel_of(t, "fourth")->image_hash);
 }
 
+/* With any context all functions are forgotten: those of others are met again, and no launch is lost meanwhile. */
+static void contexts_go_while_others_launch(void)
+{
+    uint64_t a, b;
+    const char *out = PLAY("dlsym", "contexts");
+    CHECK_MSG(sscanf(out, "%" SCNu64 " %" SCNu64, &a, &b) == 2, "%s", out);
+    expect(trace_only(kfit_test_dir()), a, b, 0);
+}
+
 #ifndef GPU
 static void a_kernel_counts_on_the_gpu_that_it_runs_on(void)
 {
@@ -368,6 +377,7 @@ static const struct kfit_test tests[] = {
     TEST(every_launch_counts_however_the_program_found_it),
     TEST(a_kernel_has_two_handles_and_one_entry),
     TEST(a_handle_used_again_is_another_kernel),
+    TEST(contexts_go_while_others_launch),
     TEST(whole_names_of_the_driver_only),
     TEST(a_caller_of_RTLD_NEXT_stays_the_caller),
     TEST(where_there_is_no_driver_there_is_none),

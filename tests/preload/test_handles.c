@@ -264,8 +264,40 @@ static void one_that_stays_is_always_found(void)
     }
 }
 
+/* Handles that come and go at one place, each once: while a key is there, so is its value. */
+static void *look_at_one(void *unused)
+{
+    const struct kfit_handle *h = kfit_driver.handles->at[KFIT_FUNCTIONS];
+    uintptr_t without = 0;
+    (void)unused;
+    while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
+        const uint64_t key = __atomic_load_n(&h->key, __ATOMIC_ACQUIRE), value = __atomic_load_n(&h->value, __ATOMIC_ACQUIRE);
+        without += !value && key > 1 && __atomic_load_n(&h->key, __ATOMIC_RELAXED) == key;
+    }
+    return (void *)without;
+}
+
+static void one_that_goes_is_never_without_its_value(void)
+{
+    enum { ROUNDS = 3000000 };
+    struct kfit_handle out;
+    pthread_t thread;
+    void *without;
+    lock();
+    CHECK(!pthread_create(&thread, NULL, look_at_one, NULL));
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        CHECK(put(KFIT_FUNCTIONS, key_at(0, round), 1, 1));
+        CHECK(kfit_handle_take(KFIT_FUNCTIONS, key_at(0, round), &out));
+    }
+    kfit_handles_unlock();
+    __atomic_store_n(&over, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, &without);
+    CHECK_INT((uintptr_t)without, 0);
+}
+
 static const struct kfit_test tests[] = {
     TEST(any_steps_as_a_list_would), TEST(found_behind_those_that_went), TEST(what_is_no_handle_is_not_kept),
     TEST(places_are_used_again),     TEST(a_full_table_for_days),        TEST(one_that_stays_is_always_found),
+    TEST(one_that_goes_is_never_without_its_value),
 };
 TEST_MAIN(tests)
