@@ -40,8 +40,8 @@ static int capture_status(void *stream, uint64_t *id)
 }
 
 /* As a stream that captures is known by. Its handle will do until it is destroyed, but that one stands for each thread's
- * own. Not cuStreamGetId, which breaks the capture. */
-static uint64_t capture_key(void *stream)
+ * own, on each GPU. Not cuStreamGetId, which breaks the capture. */
+static uint64_t capture_key_on(void *stream, uint32_t ordinal)
 {
     static uint64_t threads;
     static __thread uint64_t thread __attribute__((tls_model("initial-exec"))); /* odd, as no handle is */
@@ -49,7 +49,16 @@ static uint64_t capture_key(void *stream)
         return kfit_handle_key(stream);
     if (!thread)
         thread = __atomic_fetch_add(&threads, 2, __ATOMIC_RELAXED) | 1;
-    return thread;
+    return thread ^ (uint64_t)ordinal << 48;
+}
+
+static uint64_t capture_key(void *stream)
+{
+    const struct kfit_cuda *cu;
+    kfit_cu_device ordinal;
+    if ((uintptr_t)stream != KFIT_STREAM_PER_THREAD || kfit_cuda_load(&cu, NULL) != KFIT_OK || cu->context_device(&ordinal))
+        ordinal = 0;
+    return capture_key_on(stream, (uint32_t)ordinal);
 }
 
 /* The legacy stream (0 or 1) cannot capture, and must not be asked while another one does. */
@@ -177,7 +186,7 @@ static void capture_add(uint64_t id, struct kfit_gpu *gpu, const struct kfit_tra
 
 char *kfit_capture_slab(uint64_t id, struct kfit_gpu *gpu, void *of)
 {
-    const uint64_t stream = capture_key(of);
+    const uint64_t stream = capture_key_on(of, gpu->ordinal);
     struct capture *c = capture_find(id);
     struct kfit_list *l = c && !c->into_graph ? kfit_list_begun(&c->list, gpu) : NULL;
     if (!l || l->gpu != gpu) /* else nobody would know */
@@ -420,7 +429,7 @@ static struct kfit_trace_graph *entry_of(const struct kfit_handle *h)
 static void exec_gone(kfit_cu_exec exec)
 {
     struct kfit_handle h;
-    if (kfit_handle_take(KFIT_EXECS, kfit_handle_key(exec), &h))
+    if (kfit_handle_take(KFIT_EXECS, kfit_handle_key(exec), &h) && h.value) /* a fork in a handler of signals wipes it */
         __atomic_store_n(&entry_of(&h)->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
 }
 
@@ -460,8 +469,9 @@ void kfit_exec_made(int r, const kfit_cu_exec *exec, kfit_cu_graph graph)
 void kfit_exec_launched_far(int r, kfit_cu_exec exec)
 {
     const struct kfit_handle *h = r ? NULL : kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
-    if (h)
-        __atomic_fetch_add(&entry_of(h)->launches, 1, __ATOMIC_RELAXED);
+    const uint64_t value = h ? __atomic_load_n(&h->value, __ATOMIC_RELAXED) : 0; /* once, as in kfit_handle_near */
+    if (value)
+        __atomic_fetch_add(&((struct kfit_trace_graph *)(uintptr_t)value)->launches, 1, __ATOMIC_RELAXED);
 }
 
 void kfit_exec_going(kfit_cu_exec exec)

@@ -32,6 +32,7 @@ enum { COOPERATIVE_TOO_LARGE = 720 };
 enum { CAPTURE_BROKEN = 901, CAPTURE_UNMATCHED = 903, CAPTURE_IMPLICIT = 906, CAPTURE_WRONG_THREAD = 908 };
 enum { CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED }; /* modes */
 
+enum { GPUS_MAX = 16 };
 struct CUctx_st {
     int device;
     bool primary, active;

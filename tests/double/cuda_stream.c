@@ -22,11 +22,12 @@ static void name(struct CUstream_st *s)
 
 struct CUstream_st *stream_of(kfit_cu_stream s)
 {
-    static __thread struct CUstream_st own;
-    if ((uintptr_t)s == 2) { /* CU_STREAM_PER_THREAD */
-        own.context = current;
-        name(&own);
-        return &own;
+    static __thread struct CUstream_st on[GPUS_MAX]; /* the thread has one in each context */
+    if ((uintptr_t)s == 2) {                         /* CU_STREAM_PER_THREAD */
+        struct CUstream_st *own = &on[current ? current->device : 0];
+        own->context = current;
+        name(own);
+        return own;
     }
     return (uintptr_t)s == 1 ? NULL : s;
 }

@@ -226,7 +226,6 @@ kfit_cu_result cuDeviceTotalMem_v2(size_t *bytes, kfit_cu_device d)
 
 /* ---- contexts ---- */
 
-enum { GPUS_MAX = 16 };
 __thread struct CUctx_st *current;
 static struct CUctx_st primary[GPUS_MAX];
 

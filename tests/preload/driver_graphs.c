@@ -107,6 +107,35 @@ static void play_streams(int argc, char **argv)
     replay(instantiated(end()), 1000);
 }
 
+/* A thread's own streams on two GPUs, both in captures at once: one handle. */
+static void play_both(int argc, char **argv)
+{
+    kfit_cu_context context[2];
+    kfit_cu_function f[2];
+    kfit_cu_graph graph[2];
+    kfit_cu_stream own = (kfit_cu_stream)2;
+    (void)argc, (void)argv;
+    OK(cu.cuInit(0));
+    for (int gpu = 0; gpu < 2; gpu++) {
+        OK(cu.cuDevicePrimaryCtxRetain(&context[gpu], gpu));
+        OK(cu.cuCtxSetCurrent(context[gpu]));
+        f[gpu] = function(gpu ? "b" : "a");
+        OK(cu.cuStreamBeginCapture_v2(own, 2));
+        launch_on(own, f[gpu], 1);
+    }
+    for (int gpu = 0; gpu < 2; gpu++) {
+        OK(cu.cuCtxSetCurrent(context[gpu]));
+        launch_on(own, f[gpu], 1 + gpu);
+        OK(cu.cuStreamEndCapture(own, &graph[gpu]));
+    }
+    for (int gpu = 0; gpu < 2; gpu++) {
+        OK(cu.cuCtxSetCurrent(context[gpu]));
+        kfit_cu_exec exec = instantiated(graph[gpu]);
+        for (int i = 0; i < 10; i++)
+            OK(cu.cuGraphLaunch(exec, own));
+    }
+}
+
 /* A graph gets its kernels also by nodes, as a copy, as a child, and by a capture into it. */
 static void play_made(int argc, char **argv)
 {
@@ -382,5 +411,5 @@ const struct scene graph_scenes[] = {
     {"made", play_made},       {"nested", play_nested},
     {"update", play_update},   {"destroyed", play_destroyed},
     {"broken", play_broken},   {"many", play_many},
-    {"ends", play_ends},       {NULL, NULL},
+    {"ends", play_ends},       {"both", play_both},     {NULL, NULL},
 };

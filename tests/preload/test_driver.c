@@ -275,6 +275,19 @@ static void a_broken_capture_ends_with_nothing(void)
 }
 
 #ifndef GPU
+static void a_thread_captures_on_two_gpus_at_once(void)
+{
+    struct kfit_trace *t[TRACES_MAX];
+    kfit_test_write(kfit_test_path("kfit-double"), "gpus 2\n", 7);
+    PLAY("dlsym", "both");
+    CHECK_INT(traces_read(kfit_test_dir(), t), 2);
+    for (int i = 0; i < 2; i++) {
+        const bool second = !strcmp(kfit_trace_header(t[i])->device, "cuda1");
+        CHECK_INT(kfit_trace_graph_count(t[i]), 1);
+        expect(t[i], second ? 0 : 20, second ? 30 : 0, 0);
+    }
+}
+
 static void captures_end_in_every_way_and_once(void)
 {
     PLAY("proc12", "ends");
@@ -397,6 +410,7 @@ static const struct kfit_test tests[] = {
     TEST(every_pointer_is_the_driver_s_or_ours),
     TEST(without_being_asked_the_driver_s_own_pointers),
     TEST(captures_end_in_every_way_and_once),
+    TEST(a_thread_captures_on_two_gpus_at_once),
     TEST(other_interposers_before_and_behind),
     TEST(an_interposer_that_asks_for_the_next_one),
 #endif
