@@ -180,14 +180,22 @@ static bool captures_unseen(void *stream)
            (kfit_driver.cuStreamGetCaptureInfo_v2(stream, &status, &id, NULL, NULL, NULL) || status);
 }
 
-/* Of a stream that does not capture, or the question would break the capture: handles are used again. */
+/* Of a stream that does not capture, or the question would break the capture: handles are used again. While another one
+ * does, in a mode that no capture can forbid. */
 static bool stream_id(void *stream, uint64_t *id)
 {
+    const struct kfit_cuda *cu;
     unsigned long long known = LEGACY - 1;
-    if ((uintptr_t)stream > 1 && kfit_driver.cuStreamGetId(stream, &known))
+    int mode = KFIT_CU_CAPTURE_RELAXED, failed = 0;
+    const bool beside = __atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED) && kfit_cuda_load(&cu, NULL) == KFIT_OK;
+    if (beside && cu->capture_mode(&mode))
         return false;
+    if ((uintptr_t)stream > 1)
+        failed = kfit_driver.cuStreamGetId(stream, &known);
+    if (beside)
+        cu->capture_mode(&mode);
     *id = known + 1;
-    return true;
+    return !failed;
 }
 
 void *kfit_workspace(struct kfit_gpu *gpu, const struct kfit_kernel *k, void *stream, const uint64_t *capture,

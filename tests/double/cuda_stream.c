@@ -45,10 +45,11 @@ kfit_cu_result cuStreamCreate(kfit_cu_stream *out, unsigned flags)
     return *out ? 0 : KFIT_CU_OUT_OF_MEMORY;
 }
 
+/* A driver was seen to refuse it of a stream in a capture; this one does of others as well, where the mode forbids. */
 kfit_cu_result cuStreamGetId(kfit_cu_stream s, unsigned long long *id)
 {
     const struct CUstream_st *known = stream_of(s);
-    ENTER;
+    ENTER_UNCAPTURED;
     if (capturing(known))
         return refused_in(capturing(known));
     *id = known ? known->id : 0;

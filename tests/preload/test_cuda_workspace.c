@@ -129,6 +129,11 @@ static void streams_of_threads(void)
     check("own", 2 + 2 * 2 + 2);
 }
 
+static void calls_beside_a_capture(void)
+{
+    check("beside", 1 + 3 * 2);
+}
+
 static void streams_that_end_in_a_capture(void)
 {
     check("retired", 2);
@@ -349,7 +354,7 @@ static const struct kfit_test tests[] = {
     TEST(streams_of_a_capture),
     TEST(launches_that_do_not_wait),
     TEST(streams_of_threads),
-    TEST(streams_that_end_in_a_capture),
+    TEST(streams_that_end_in_a_capture), TEST(calls_beside_a_capture),
     TEST(what_is_made_of_one_graph),
     TEST(children),
     TEST(graphs_that_grow),

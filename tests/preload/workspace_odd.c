@@ -165,6 +165,27 @@ static void play_unseen(void)
     slab_of(made_of(captured(1)));
 }
 
+/* A call beside a capture, on another stream: what it asks of the driver, and has not asked before, breaks no capture of any
+ * mode. */
+static void play_beside(void)
+{
+    kfit_cu_stream stream[3];
+    unsigned call[3][2];
+    gemm(two);
+    for (int mode = 0; mode < 3; mode++) {
+        kfit_cu_graph graph;
+        OK(cu->stream_create(&stream[mode], KFIT_CU_STREAM_NON_BLOCKING));
+        OK(cu->capture_begin(one, mode));
+        capturing = true;
+        call[mode][0] = gemm(one);
+        call[mode][1] = gemm(stream[mode]);
+        capturing = false;
+        OK(cu->capture_end(one, &graph));
+        launch(made_of(graph));
+        THAT(at_call(call[mode][0]) != at_call(call[mode][1]));
+    }
+}
+
 /* A copy of a graph that is still being captured. */
 static void play_copied(void)
 {
@@ -257,7 +278,7 @@ const struct scene odd_scenes[] = {
     {"retired", play_retired},
     {"split", play_split},
     {"unseen", play_unseen},
-    {"copied", play_copied},
+    {"copied", play_copied}, {"beside", play_beside},
     {"inside", play_inside},
     {"moved", play_moved},
     {"updated", play_updated},
