@@ -24,7 +24,7 @@
 #include "preload.h"
 
 enum { EMPTY, CLAIMED, READY }; /* a struct kfit_blas */
-enum { FREE, WRITING };         /* a site's key */
+enum { FREE, WRITING, GONE };   /* a site's key */
 
 struct naming {
     const char *before, *after;                 /* of a function's name */
@@ -267,12 +267,42 @@ static struct kfit_site *place(uintptr_t key)
     static __thread struct kfit_site spare __attribute__((tls_model("initial-exec")));
     uint32_t at = kfit_site_hash(key);
     for (unsigned i = 0; i < KFIT_SITE_PROBES; i++, at = (at + 1) & (KFIT_SITES - 1)) {
-        uintptr_t free_key = FREE;
-        if (__atomic_compare_exchange_n(&kfit_sites[at].key, &free_key, WRITING, false, __ATOMIC_ACQUIRE,
-                                        __ATOMIC_RELAXED))
+        uintptr_t have = __atomic_load_n(&kfit_sites[at].key, __ATOMIC_RELAXED);
+        if ((have == FREE || have == GONE) &&
+            __atomic_compare_exchange_n(&kfit_sites[at].key, &have, WRITING, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return &kfit_sites[at];
     }
     return &spare;
+}
+
+/* Under the linker's lock, so that nothing comes where something went. A caller in no object (generated code) stays: nobody
+ * can tell. */
+static int forget_gone(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    static unsigned long long unloads;
+    (void)size, (void)unused;
+    for (struct kfit_site *s = kfit_sites; info->dlpi_subs != unloads && s < kfit_sites + KFIT_SITES; s++) {
+        const uintptr_t key = __atomic_load_n(&s->key, __ATOMIC_ACQUIRE);
+        if (key > GONE && s->in_object && !object_of(kfit_site_caller(key)).id)
+            __atomic_store_n(&s->key, GONE, __ATOMIC_RELEASE);
+    }
+    unloads = info->dlpi_subs;
+    return 1;
+}
+
+static uint32_t any_site;
+
+/* Hooked for this alone: the next library may lie where this one was, with calls in the same places. */
+KFIT_HOOKED int dlclose(void *handle)
+{
+    static void *next;
+    void *real = __atomic_load_n(&next, __ATOMIC_RELAXED);
+    if (!real)
+        __atomic_store_n(&next, real = dlsym(RTLD_NEXT, "dlclose"), __ATOMIC_RELAXED);
+    const int failed = ((int (*)(void *))real)(handle);
+    if (!failed && __atomic_load_n(&any_site, __ATOMIC_ACQUIRE))
+        dl_iterate_phdr(forget_gone, NULL);
+    return failed;
 }
 
 void kfit_site_fill(struct kfit_site *s, unsigned hook, void *fn, bool inner)
@@ -295,7 +325,7 @@ static const struct kfit_site *resolve(unsigned hook, const void *caller)
     unsigned naming = naming_of(hook);
     struct kfit_manners manners = kfit_manners_begin();
     const struct kfit_site *result = namings[naming].bits == 64 ? &missing_wide : &missing;
-    const void *inside = (const char *)caller - 1; /* the call, not what follows it */
+    const void *inside = kfit_site_caller(kfit_site_key(hook, caller));
     struct object from = object_of(inside);
     void *fn = find(names[hook], &from);
     if (fn) { /* a missing one is not remembered: its library may be loaded yet */
@@ -304,7 +334,9 @@ static const struct kfit_site *resolve(unsigned hook, const void *caller)
         uintptr_t key = kfit_site_key(hook, caller);
         struct kfit_site *s = place(key);
         kfit_site_fill(s, hook, fn, inner);
+        s->in_object = from.id != NULL;
         __atomic_store_n(&s->key, key, __ATOMIC_RELEASE);
+        __atomic_store_n(&any_site, 1, __ATOMIC_RELEASE);
         result = s;
     }
     kfit_manners_end(manners);

@@ -41,13 +41,14 @@ struct kfit_blas {
     struct kfit_generic generic;
 };
 
-/* One place that calls one hooked function. Written once, then constant. One cache line, with copies of what a call needs of
+/* One place that calls one hooked function. Written once, then constant until its caller is unloaded. One cache line, with copies of what a call needs of
  * its library. */
 struct kfit_site {
-    _Alignas(64) uintptr_t key;   /* return address and hook; 0 free, 1 being written */
+    _Alignas(64) uintptr_t key;   /* return address and hook; 0 free, 1 being written, 2 gone */
     void *fn;                     /* the original; NULL: there is none, compute it here */
     const struct kfit_blas *blas; /* NULL: a BLAS calling itself (or one too many): pass on, do not count */
     bool wide;                    /* integers are 64 bits */
+    bool in_object;               /* the caller is in one, which may be unloaded */
     uint8_t library;              /* blas->index */
     struct kfit_cublas cublas;    /* of a site of cuBLAS */
 };
@@ -63,6 +64,12 @@ static inline uintptr_t kfit_site_key(unsigned hook, const void *caller)
     return (uintptr_t)caller << 6 | hook;
 }
 _Static_assert(KFIT_HOOKS <= 64, "kfit_site_key");
+
+/* The call itself, not what follows it. */
+static inline const void *kfit_site_caller(uintptr_t key)
+{
+    return (const void *)((key >> 6) - 1);
+}
 
 static inline uint32_t kfit_site_hash(uintptr_t key)
 {

@@ -1,5 +1,6 @@
 /* A plugin that multiplies, compiled twice: linked to OpenBLAS, and to small_blas.c. The host loads both
- * privately. With HOST it is the host: plugins FIRST CALLS SECOND CALLS. */
+ * privately. With HOST it is the host: plugins [close] FIRST CALLS SECOND CALLS; with close each goes before the next comes,
+ * which the linker puts in its place. */
 #ifndef HOST
 
 void cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *,
@@ -19,10 +20,12 @@ __attribute__((visibility("default"))) float multiply(int calls)
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
+    const int close = argc > 1 && !strcmp(argv[1], "close");
+    for (int i = 1 + close; i + 1 < argc; i += 2) {
         void *plugin = dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
         float (*multiply)(int) = plugin ? (float (*)(int))dlsym(plugin, "multiply") : NULL;
         if (!multiply)
@@ -30,6 +33,8 @@ int main(int argc, char **argv)
         printf("%g", (double)multiply(atoi(argv[i + 1])));
         const int *calls = dlsym(plugin, "small_blas_calls"); /* only one of the two has it */
         printf(" %d\n", calls ? *calls : -1);
+        if (close)
+            dlclose(plugin);
     }
     return 0;
 }

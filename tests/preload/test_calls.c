@@ -159,6 +159,26 @@ static void two_libraries_of_the_same_names(void)
     }
 }
 
+/* One that lies where another one was: its calls are its own library's. Small's counter goes on where it was: the library is
+ * kept for those that were linked to it. */
+static void a_caller_in_another_one_s_place(void)
+{
+    const char *argv[2 + 2 * 100 + 1] = {PLUGINS, "close"};
+    char *out;
+    for (int i = 0; i < 100; i++) {
+        argv[2 + 2 * i] = i % 2 ? PLUGIN_OPENBLAS : PLUGIN_SMALL;
+        argv[3 + 2 * i] = "3";
+    }
+    run_shimmed(argv, kfit_test_dir(), NULL, &out, NULL);
+    for (int i = 0, used; i < 100; i++, out += used) {
+        int product, calls;
+        CHECK_INT(sscanf(out, "%d %d\n%n", &product, &calls, &used), 2);
+        CHECK_INT(product, 32);
+        CHECK_INT(calls, i % 2 ? -1 : 3 * (i / 2 + 1));
+    }
+    CHECK_INT(trace_calls(trace_only(kfit_test_dir())), 300);
+}
+
 static void threads_that_start_together_lose_no_call(void)
 {
     run_shimmed(CALLS_ARGV("threads", "8", "2000"), kfit_test_dir(), NULL, NULL, NULL);
@@ -209,6 +229,7 @@ static const struct kfit_test tests[] = {
     TEST(odd_calls_reach_the_original),
     TEST(the_trace_names_the_library),
     TEST(two_libraries_of_the_same_names),
+    TEST(a_caller_in_another_one_s_place),
     TEST(threads_that_start_together_lose_no_call),
     TEST(a_fork_in_the_middle_of_a_call),
     TEST(a_fork_in_the_middle_of_the_start),

@@ -34,8 +34,8 @@ static bool is_hooked(const char *name)
     return !strcmp(name, "cublasLtMatmul");
 }
 
-/* libcuda's, and the one that looks for them. */
-static const char *const driver[] = {"dlsym",
+/* libcuda's, the one that looks for them, and the one by which callers go. */
+static const char *const driver[] = {"dlsym", "dlclose",
 #define X(symbol, flags, asked, since, params, args, before, after) #symbol,
                                      KFIT_DRIVER_LIST(X)
 #undef X
