@@ -44,7 +44,8 @@ void *ask_elsewhere(void *handle, const char *name);
 
 /* Each name is a jump to what was taken, so that the caller is who it would be. */
 #define X(name)                                                                                              \
-    __asm__(".text; .globl " #name "; .hidden " #name "; " #name ": jmp *taken_" #name "(%rip)");            \
+    __asm__(".pushsection .text; .globl " #name "; .hidden " #name "; " #name ": jmp *taken_" #name          \
+            "(%rip); .popsection");                                                                          \
     __attribute__((visibility("hidden"))) void *taken_##name;
 LIST(X)
 #undef X
