@@ -6,7 +6,7 @@
 #include "driver.h"
 #include "kfit_test.h"
 
-struct kfit_driver kfit_driver; /* where the tables are kept */
+_Alignas(64) struct kfit_driver kfit_driver; /* where the tables are kept */
 
 enum { PLACES_LOG2 = 16, PLACES = 1 << PLACES_LOG2, ROOM = 12 << 10 };
 
