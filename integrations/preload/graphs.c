@@ -136,10 +136,12 @@ bool kfit_capture_unplaced(void *stream)
     return unplaced;
 }
 
-/* A capture that was broken ends with an error, and the one that ended wrongly goes on. */
+/* A capture that was broken ends with an error, and the one that ended wrongly goes on. One without a place is counted only if
+ * there are more than have one: else its begin was not seen. */
 void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool unplaced)
 {
     uint64_t id;
+    uint32_t placed = 0;
     struct capture ended = {0};
     if (capture_status(stream, &id))
         return;
@@ -151,6 +153,8 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool un
             ended = *c;
             *c = (struct capture){0};
         }
+        for (unsigned i = 0; i < CAPTURES; i++)
+            placed += captures[i].id != 0;
         if (!r && graph && *graph) { /* which may have been there before */
             struct kfit_list *l = kfit_list_of(*graph);
             kfit_list_append(&l, ended.list);
@@ -159,7 +163,7 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool un
         kfit_list_free(ended.list);
         kfit_handles_unlock();
     }
-    if (!r || ended.id || unplaced)
+    if (ended.id || ((!r || unplaced) && __atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED) > placed))
         capture_fewer();
     kfit_manners_end(manners);
 }

@@ -1,4 +1,5 @@
 /* Scenes of captures and graphs. Kernels a, b, c; a graph of (a, b, b) unless said otherwise. */
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include "driver_calls.h"
@@ -134,6 +135,27 @@ static void play_both(int argc, char **argv)
         for (int i = 0; i < 10; i++)
             OK(cu.cuGraphLaunch(exec, own));
     }
+}
+
+/* The end of a capture whose begin nobody saw ends none of those that were seen. */
+static void play_unheard(int argc, char **argv)
+{
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5"};
+    void *libc = dlopen("libc.so.6", RTLD_LAZY), *(*plain)(void *, const char *) = NULL;
+    kfit_cu_result (*unheard)(kfit_cu_stream, int);
+    kfit_cu_graph graph;
+    (void)argc, (void)argv;
+    for (int i = 0; i < 2 && !plain; i++)
+        *(void **)&plain = dlvsym(libc, "dlsym", versions[i]);
+    *(void **)&unheard = plain(libcuda, "cuStreamBeginCapture_v2");
+    start();
+    launch_on(stream, a, 1);
+    begin(2);
+    launch_on(stream, a, 1);
+    OK(unheard(second, 2));
+    OK(cu.cuStreamEndCapture(second, &graph));
+    launch_on(stream, a, 2);
+    replay(instantiated(end()), 10);
 }
 
 /* A graph gets its kernels also by nodes, as a copy, as a child, and by a capture into it. */
@@ -411,5 +433,6 @@ const struct scene graph_scenes[] = {
     {"made", play_made},       {"nested", play_nested},
     {"update", play_update},   {"destroyed", play_destroyed},
     {"broken", play_broken},   {"many", play_many},
-    {"ends", play_ends},       {"both", play_both},     {NULL, NULL},
+    {"ends", play_ends},       {"both", play_both},
+    {"unheard", play_unheard}, {NULL, NULL},
 };

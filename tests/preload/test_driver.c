@@ -274,6 +274,12 @@ static void a_broken_capture_ends_with_nothing(void)
     expect(trace_only(kfit_test_dir()), 0, 2, 10);
 }
 
+static void a_capture_that_nobody_saw_begin_ends_alone(void)
+{
+    PLAY("dlsym", "unheard");
+    expect(trace_only(kfit_test_dir()), 1 + 30, 0, 0);
+}
+
 #ifndef GPU
 static void a_thread_captures_on_two_gpus_at_once(void)
 {
@@ -401,6 +407,7 @@ static const struct kfit_test tests[] = {
     TEST(an_update_is_another_entry_if_it_differs),
     TEST(destroyed_handles_are_forgotten),
     TEST(a_broken_capture_ends_with_nothing),
+    TEST(a_capture_that_nobody_saw_begin_ends_alone),
     TEST(a_program_that_never_ends_making_graphs),
     TEST(one_thread_captures_another_meets_new_kernels),
     TEST(children_made_and_ended_in_every_way),
