@@ -168,21 +168,13 @@ void kfit_capture_ended(int r, void *stream, const kfit_cu_graph *graph, bool un
     kfit_manners_end(manners);
 }
 
-static void capture_add(uint64_t id, struct kfit_gpu *gpu, const struct kfit_trace_item *items,
-                        uint32_t count, bool slabs)
+static void capture_add(uint64_t id, struct kfit_gpu *gpu, struct kfit_trace_item item)
 {
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
         struct capture *c = capture_find(id);
-        for (uint32_t i = 0; c && i < count; i++)
-            kfit_list_add(&c->list, gpu, items[i]);
-        if (slabs) {
-            struct kfit_list *l = c ? kfit_list_begun(&c->list, gpu) : NULL;
-            if (l)
-                l->slabs = KFIT_SLABS_OWN;
-            else
-                kfit_slabs_lose();
-        }
+        if (c)
+            kfit_list_add(&c->list, gpu, item);
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);
@@ -244,9 +236,8 @@ uint32_t *kfit_capture_calls(const struct kfit_gpu *gpu)
 void kfit_capture_note(uint64_t id, struct kfit_gpu *gpu, int32_t slot, enum kfit_reason decision,
                        uint32_t *making)
 {
-    const struct kfit_trace_item item = {(uint32_t)slot, (uint16_t)decision, 1};
     if (slot >= 0)
-        capture_add(id, gpu, &item, 1, false);
+        capture_add(id, gpu, (struct kfit_trace_item){(uint32_t)slot, (uint16_t)decision, 1});
     kfit_made(making);
 }
 
@@ -258,8 +249,7 @@ static struct kfit_trace_item kernel_item(const struct kfit_gpu *gpu, const stru
 
 void kfit_capture_launch(uint64_t id, struct kfit_gpu *gpu, const struct kfit_trace_kernel *k)
 {
-    const struct kfit_trace_item item = kernel_item(gpu, k);
-    capture_add(id, gpu, &item, 1, false);
+    capture_add(id, gpu, kernel_item(gpu, k));
 }
 
 /* ---- graphs ---- */
@@ -425,16 +415,16 @@ void kfit_graph_going(kfit_cu_graph graph)
 
 /* ---- executable graphs ---- */
 
-static struct kfit_trace_graph *entry_of(const struct kfit_handle *h)
+static struct kfit_trace_graph *entry_of(uint64_t value)
 {
-    return (struct kfit_trace_graph *)(uintptr_t)h->value;
+    return (struct kfit_trace_graph *)(uintptr_t)value;
 }
 
 static void exec_gone(kfit_cu_exec exec)
 {
     struct kfit_handle h;
     if (kfit_handle_take(KFIT_EXECS, kfit_handle_key(exec), &h) && h.value) /* a fork in a handler of signals wipes it */
-        __atomic_store_n(&entry_of(&h)->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
+        __atomic_store_n(&entry_of(h.value)->state, KFIT_GRAPH_GONE, __ATOMIC_RELEASE);
 }
 
 /* exec holds what graph does: newly made, or updated. What it held until now is gone, unless that is the same. */
@@ -475,7 +465,7 @@ void kfit_exec_launched_far(int r, kfit_cu_exec exec)
     const struct kfit_handle *h = r ? NULL : kfit_handle_find(KFIT_EXECS, kfit_handle_key(exec));
     const uint64_t value = h ? __atomic_load_n(&h->value, __ATOMIC_RELAXED) : 0; /* once, as in kfit_handle_near */
     if (value)
-        __atomic_fetch_add(&((struct kfit_trace_graph *)(uintptr_t)value)->launches, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&entry_of(value)->launches, 1, __ATOMIC_RELAXED);
 }
 
 void kfit_exec_going(kfit_cu_exec exec)

@@ -41,8 +41,8 @@ struct kfit_blas {
     struct kfit_generic generic;
 };
 
-/* One place that calls one hooked function. Written once, then constant until its caller is unloaded. One cache line, with copies of what a call needs of
- * its library. */
+/* One place that calls one hooked function. Written once, then constant until its caller is unloaded. One cache line, with
+ * copies of what a call needs of its library. */
 struct kfit_site {
     _Alignas(64) uintptr_t key;   /* return address and hook; 0 free, 1 being written, 2 gone */
     void *fn;                     /* the original; NULL: there is none, compute it here */

@@ -77,7 +77,7 @@ static inline bool kfit_key_equal(const union kfit_key *a, const union kfit_key 
     return diff == 0;
 }
 
-/* XXH3-64 (seed 0) of the used bytes. The value is stored in traces. kfit/hash.h has the inline form. */
+/* XXH3-64 (seed 0) of the used bytes. The value is stored in traces. */
 uint64_t kfit_key_hash(const union kfit_key *key);
 
 /* Checks every field against the op's rules (dimensions > 0, leading dimensions large enough, known types,
