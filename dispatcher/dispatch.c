@@ -10,14 +10,17 @@ enum { SEEN = KFIT_SEEN, NO_SLOT = KFIT_NO_SLOT, SPINS = 4000 };
 
 /* By which a key is found among those seen; never 0, which marks an unused entry. Of the usual length it takes two lines of
  * code, of which a call of cuBLAS leaves none near; the key's own hash takes eight. All bytes decide. */
-static inline uint64_t seen_hash(const union kfit_key *key)
+static inline uint64_t seen_hash_usual(const union kfit_key *key)
 {
-    if (__builtin_expect(key->h.len != KFIT_GEMM_KEY_BYTES, 0))
-        return kfit_key_hash(key) | 1;
     const uint64_t prime = 0x9e3779b97f4a7c15u, *w = key->words;
     const uint64_t a = (w[0] ^ w[1] * prime) * prime ^ w[2], b = (w[3] * prime ^ w[4]) * prime;
     const uint64_t h = (a ^ a >> 32) * prime ^ (b ^ b >> 29);
     return (h ^ h >> 32) | 1;
+}
+
+static inline uint64_t seen_hash(const union kfit_key *key)
+{
+    return __builtin_expect(key->h.len == KFIT_GEMM_KEY_BYTES, 1) ? seen_hash_usual(key) : kfit_key_hash(key) | 1;
 }
 
 static inline uint32_t seen_place(uint64_t hash)
@@ -151,17 +154,26 @@ static inline void note_generic(struct kfit_dispatcher *d, const struct kfit_see
         __atomic_store_n(&d->slots[e->slot].generic, generic, __ATOMIC_RELAXED);
 }
 
+static inline struct kfit_decision decided(struct kfit_dispatcher *d, const struct kfit_seen *e)
+{
+    if (!e)
+        return (struct kfit_decision){.reason = KFIT_REASON_OFF, .index = NO_SLOT, .nowhere = true};
+    const enum kfit_reason reason = is_off(d) ? KFIT_REASON_OFF : (enum kfit_reason)e->reason;
+    return (struct kfit_decision){.kernel = reason ? NULL : e->kernel,
+                                  .slot = e->slot == NO_SLOT ? NULL : &d->slots[e->slot],
+                                  .reason = reason,
+                                  .index = e->slot,
+                                  .full = e->full};
+}
+
 struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_key *key)
 {
     struct kfit_seen spare;
     struct kfit_book *b = NULL;
     const struct kfit_seen *e = find(d, key, &spare, &b);
-    if (!e)
-        return (struct kfit_decision){NULL, NULL, KFIT_REASON_OFF};
-    unsigned reason = is_off(d) ? KFIT_REASON_OFF : e->reason;
-    count(d, e, reason);
-    return (struct kfit_decision){reason ? NULL : e->kernel, e->slot == NO_SLOT ? NULL : &d->slots[e->slot],
-                                  (enum kfit_reason)reason};
+    const struct kfit_decision x = decided(d, e);
+    kfit_dispatch_count(d, &x);
+    return x;
 }
 
 void kfit_dispatch_unkeyed(struct kfit_dispatcher *d, enum kfit_reason reason)
@@ -204,31 +216,57 @@ enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit
     return (enum kfit_reason)reason;
 }
 
-__attribute__((hot)) enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_key *key,
-                                    const void *const args[], struct kfit_cuda_call *call,
-                                    int32_t *slot)
+void kfit_dispatch_decide(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic, struct kfit_decision *decision)
 {
     struct kfit_seen spare;
     struct kfit_book *b = NULL;
     const struct kfit_seen *e = find(d, key, &spare, &b);
-    *slot = NO_SLOT;
-    if (!e)
-        return KFIT_REASON_OFF;
-    unsigned reason = is_off(d) ? KFIT_REASON_OFF : e->reason;
-    void *workspace = NULL;
-    if (reason == KFIT_REASON_NONE) {
-        if (call->find_stream && !call->find_stream(call))
-            reason = KFIT_REASON_STREAM_STATE;
-        else if (e->kernel->workspace_bytes && !(workspace = call->workspace(call, e->kernel)))
-            reason = KFIT_REASON_WORKSPACE;
-        else if (d->device->launch(e->kernel, (void *const *)(uintptr_t)args, workspace, call->stream) !=
-                 KFIT_OK)
-            reason = KFIT_REASON_LOAD_FAILED;
-    }
-    note_generic(d, e, call->generic);
-    if (call->capturing && e->slot != NO_SLOT)
-        *slot = e->slot;
-    else
-        count(d, e, reason);
-    return (enum kfit_reason)reason;
+    *decision = decided(d, e);
+    if (e)
+        note_generic(d, e, generic);
+}
+
+void kfit_dispatch_count(struct kfit_dispatcher *d, const struct kfit_decision *x)
+{
+    if (x->slot)
+        kfit_slot_count(x->slot, x->reason);
+    else if (!x->nowhere)
+        __atomic_fetch_add(&d->header->unkeyed[x->full ? KFIT_REASON_FULL : x->reason], 1, __ATOMIC_RELAXED);
+}
+
+__attribute__((hot, noinline)) static bool passes_far(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic,
+                                                      struct kfit_decision *decision)
+{
+    kfit_dispatch_decide(d, key, generic, decision);
+    if (decision->reason == KFIT_REASON_NONE)
+        return false;
+    kfit_dispatch_count(d, decision);
+    return true;
+}
+
+/* All that the call takes which is one of many: of a key of the usual length, that stands where its hash says. */
+__attribute__((hot)) bool kfit_dispatch_passes(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic,
+                                               struct kfit_decision *decision)
+{
+    if (__builtin_expect(key->h.len != KFIT_GEMM_KEY_BYTES || !kfit_born(d), 0))
+        return passes_far(d, key, generic, decision);
+    const uint64_t hash = seen_hash_usual(key);
+    const struct kfit_seen *e = &kfit_book(d)->seen[seen_place(hash)];
+    if (__builtin_expect(__atomic_load_n(&e->hash, __ATOMIC_RELAXED) != hash || !ready(e) || e->len != KFIT_GEMM_KEY_BYTES ||
+                             !kfit_usual_key_equal(&e->key, key) || !e->reason || e->slot == NO_SLOT ||
+                             __atomic_load_n(&d->header->control, __ATOMIC_RELAXED) != KFIT_CONTROL_RUN, 0))
+        return passes_far(d, key, generic, decision);
+    struct kfit_trace_slot *s = &d->slots[e->slot];
+    if (__builtin_expect(__atomic_load_n(&s->generic, __ATOMIC_RELAXED) != generic, 0))
+        return passes_far(d, key, generic, decision);
+    kfit_slot_count(s, e->reason);
+    return true;
+}
+
+enum kfit_reason kfit_dispatch_launch(struct kfit_dispatcher *d, const struct kfit_decision *decision, const void *const args[],
+                                      void *workspace, void *stream)
+{
+    return d->device->launch(decision->kernel, (void *const *)(uintptr_t)args, workspace, stream) == KFIT_OK
+               ? KFIT_REASON_NONE
+               : KFIT_REASON_LOAD_FAILED;
 }

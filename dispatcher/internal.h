@@ -13,15 +13,20 @@ union kfit_short_key {
     const union kfit_key *far_key;
 };
 
+/* Both of the usual length: without a loop. */
+static inline bool kfit_usual_key_equal(const union kfit_short_key *s, const union kfit_key *key)
+{
+    const uint64_t *a = s->words, *b = key->words;
+    return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]));
+}
+
 static inline bool kfit_short_key_equal(const union kfit_short_key *s, unsigned len,
                                         const union kfit_key *key)
 {
     if (len != key->h.len)
         return false;
-    if (__builtin_expect(len == sizeof s->words, 1)) { /* the usual length, without a loop */
-        const uint64_t *a = s->words, *b = key->words;
-        return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4]));
-    }
+    if (__builtin_expect(len == sizeof s->words, 1))
+        return kfit_usual_key_equal(s, key);
     const uint64_t *w = len < sizeof s->words ? s->words : s->far_key->words;
     uint64_t diff = 0;
     for (unsigned i = 0; i < len / 8; i++)

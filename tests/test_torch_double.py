@@ -22,7 +22,7 @@ SOURCE = """/* kfit-candidate 1
 extern "C" __global__ void kfit_main(const short *a, const short *b, short *c, unsigned *ws) {}
 """
 CASES = ["Torch.test_replays_are_counted", "Dispatched.test_off_names_the_graphs_that_go_on",
-         "Dispatched.test_off_in_the_environment", "Dispatched.test_winners_keep_the_rule_of_accuracy", "Dispatched.test_a_pinned_workspace_means_the_original"]
+         "Dispatched.test_off_in_the_environment", "Dispatched.test_winners_keep_the_rule_of_accuracy", "Dispatched.test_a_pinned_workspace_means_the_original", "Dispatched.test_what_a_handle_is_told"]
 
 
 class Torch(test_torch.Torch):

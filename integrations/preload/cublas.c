@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-#include "driver.h"
 #include "preload.h"
 
 __thread unsigned kfit_library_depth __attribute__((tls_model("initial-exec")));
@@ -18,7 +17,48 @@ void kfit_cublas_describe(struct kfit_blas *b, void *handle)
     b->unfit |= !b->cublas.member;
     KFIT_CUBLAS_LIST(KFIT_X)
 #undef KFIT_X
+    if (!b->unfit)
+        kfit_cublas_find_fields(&b->cublas);
     kfit_cublas_name(b->generic.config, sizeof b->generic.config, handle);
+}
+
+static inline const void *field(cublas_handle handle, uint16_t at)
+{
+    return (const char *)handle + at;
+}
+
+/* Why a handle is not as the tuner's. */
+static __attribute__((noinline)) enum kfit_reason handle_reason(const struct kfit_site *site,
+                                                                cublas_handle handle)
+{
+    const struct kfit_cublas *lib = &site->blas->cublas;
+    cublas_pointers pointers;
+    cublas_math math;
+    if (!handle || lib->pointer_mode(handle, &pointers))
+        return KFIT_REASON_STREAM_STATE; /* no handle: the original says so */
+    if (pointers != KFIT_CUBLAS_POINTERS_ON_HOST)
+        return KFIT_REASON_POINTER_MODE;
+    return lib->math_mode(handle, &math) || math != KFIT_CUBLAS_DEFAULT_MATH ? KFIT_REASON_FLAGS
+                                                                             : KFIT_REASON_NONE;
+}
+
+/* A field that is not as it should be is for the getters to explain. */
+static inline bool handle_is_usual(const struct kfit_site *site, cublas_handle handle)
+{
+    const struct kfit_cublas_fields at = site->fields;
+    return handle && at.valid && __atomic_load_n((const char *)field(handle, at.valid), __ATOMIC_RELAXED) &&
+           !(__atomic_load_n((const int *)field(handle, at.pointer_mode), __ATOMIC_RELAXED) |
+             __atomic_load_n((const int *)field(handle, at.math_mode), __ATOMIC_RELAXED));
+}
+_Static_assert(KFIT_CUBLAS_POINTERS_ON_HOST == 0 && KFIT_CUBLAS_DEFAULT_MATH == 0, "handle_is_usual");
+
+static bool stream_of(const struct kfit_site *site, cublas_handle handle, cublas_stream *stream)
+{
+    const struct kfit_cublas_fields at = site->fields;
+    if (!at.valid)
+        return !site->blas->cublas.stream(handle, stream);
+    *stream = __atomic_load_n((void *const *)field(handle, at.stream), __ATOMIC_RELAXED);
+    return __atomic_load_n((const char *)field(handle, at.valid), __ATOMIC_RELAXED);
 }
 
 void kfit_cublas_name(char *buf, size_t size, void *library)
@@ -37,79 +77,54 @@ void kfit_cublas_name(char *buf, size_t size, void *library)
 
 /* ---- keys ---- */
 
-/* A table of four bits each, in a register. */
+/* A table of four bits each, in a register; 0: none of ours. */
 static inline uint64_t dtype(int type)
 {
-    const uint64_t types = (uint64_t)KFIT_BF16 << 4 * KFIT_CUBLAS_R_BF16 | (uint64_t)KFIT_F16 << 4 * KFIT_CUBLAS_R_F16 |
+    const uint64_t types = (uint64_t)KFIT_BF16 << 4 * KFIT_CUBLAS_R_BF16 |
+                           (uint64_t)KFIT_F16 << 4 * KFIT_CUBLAS_R_F16 |
                            (uint64_t)KFIT_F32 << 4 * KFIT_CUBLAS_R_F32;
     return (unsigned)type < 16 ? types >> 4 * type & 15 : 0;
 }
 
-/* Column-major C = op(A) op(B) is row-major C^T = op(B)^T op(A)^T: B first, n before m. */
-static inline __attribute__((always_inline)) enum kfit_reason product_key(const struct kfit_product *p, union kfit_key *key,
+/* Column-major C = op(A) op(B) is row-major C^T = op(B)^T op(A)^T: B first, n before m. Sizes come in pairs, as the key has them,
+ * and few branches, as each is a guess: where none is below 0 none of the differences borrows from its neighbour, or it is
+ * below 0 itself. */
+static inline __attribute__((always_inline)) enum kfit_reason product_key(struct kfit_product *p,
                                                                           uint64_t *strides)
 {
-    const uint64_t type = dtype(p->type_a), type_c = dtype(p->type_c);
-    const bool ta = p->tb != KFIT_CUBLAS_OP_N, tb = p->ta != KFIT_CUBLAS_OP_N, batched = p->batch != 1;
-    const int64_t m = p->n, n = p->m, k = p->k, lda = p->ldb, ldb = p->lda, ldc = p->ldc;
-    /* few branches, as each is a guess: none of these is more than 31 bits, then none of the differences is below 0 */
-    if (!type || p->type_b != p->type_a || (type_c != type && type_c != KFIT_F32) ||
-        ((unsigned)p->ta > KFIT_CUBLAS_OP_C) | ((unsigned)p->tb > KFIT_CUBLAS_OP_C) || (m | n | k | lda | ldb | ldc) >> 31 ||
-        ((m - 1) | (n - 1) | (k - 1) | (lda - (ta ? m : k)) | (ldb - (tb ? k : n)) | (ldc - n)) < 0)
+    uint64_t *words = p->key.words;
+    const bool f32 = p->type_a == KFIT_CUBLAS_R_F32, into_f32 = p->type_c == KFIT_CUBLAS_R_F32;
+    const uint64_t type = dtype(p->type_a), type_c = into_f32 ? KFIT_F32 : type, mn = words[2],
+                   k_lda = words[3], ldb_ldc = words[4];
+    const bool ta = p->tb != KFIT_CUBLAS_OP_N, tb = p->ta != KFIT_CUBLAS_OP_N;
+    const uint32_t m = (uint32_t)mn, n = (uint32_t)(mn >> 32), k = (uint32_t)k_lda,
+                   lda = (uint32_t)(k_lda >> 32), ldb = (uint32_t)ldb_ldc, ldc = (uint32_t)(ldb_ldc >> 32);
+    const uint64_t least_k_lda = (uint64_t)(ta ? m : k) << 32 | 1,
+                   least_ldb_ldc = (uint64_t)n << 32 | (tb ? k : n);
+    const uint64_t below =
+        (mn | k_lda | ldb_ldc | (mn - 0x100000001) | (k_lda - least_k_lda) | (ldb_ldc - least_ldb_ldc)) &
+        0x8000000080000000;
+    if (!type || p->type_b != p->type_a || (p->type_c != p->type_a && !into_f32) ||
+        ((unsigned)p->ta > KFIT_CUBLAS_OP_C) | ((unsigned)p->tb > KFIT_CUBLAS_OP_C) || below)
         return KFIT_REASON_FLAGS;
-    if (__builtin_expect(batched, 0)) {
-        if (p->batch < 2 || p->batch >> 31 || (p->sa | p->sb | p->sc) < 0)
-            return KFIT_REASON_FLAGS;
-        key->words[5] = (uint64_t)p->batch;
-        key->words[6] = (uint64_t)p->sb;
-        key->words[7] = (uint64_t)p->sa;
-        key->words[8] = (uint64_t)p->sc;
-    }
-    key->words[0] = (batched ? KFIT_GEMM_KEY_BATCHED_BYTES : KFIT_GEMM_KEY_BYTES) |
-                    (uint64_t)KFIT_OP_GEMM << 8 | (uint64_t)ta << 16 | (uint64_t)tb << 24 | type << 32 |
-                    type << 40 | type_c << 48 | (uint64_t)KFIT_F32 << 56;
-    key->words[1] = (uint64_t)p->epilogue << 24;
-    key->words[2] = (uint64_t)m | (uint64_t)n << 32;
-    key->words[3] = (uint64_t)k | (uint64_t)lda << 32;
-    key->words[4] = (uint64_t)ldb | (uint64_t)ldc << 32;
-    *strides = (uint64_t)(lda | ldb) << (type == KFIT_F32 ? 2 : 1) | (uint64_t)ldc
-                                                                         << (type_c == KFIT_F32 ? 2 : 1);
+    if (__builtin_expect(p->batched, 0) &&
+        (p->key.gemm.batch < 2 || (p->key.gemm.sa | p->key.gemm.sb | p->key.gemm.sc) < 0))
+        return KFIT_REASON_FLAGS;
+    words[0] = (p->batched ? KFIT_GEMM_KEY_BATCHED_BYTES : KFIT_GEMM_KEY_BYTES) |
+               (uint64_t)KFIT_OP_GEMM << 8 | (uint64_t)ta << 16 | (uint64_t)tb << 24 | type << 32 |
+               type << 40 | type_c << 48 | (uint64_t)KFIT_F32 << 56;
+    *strides = (uint64_t)(lda | ldb) << (1 + f32) | (uint64_t)ldc << (1 + into_f32);
     return KFIT_REASON_NONE;
 }
 
-enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides)
+enum kfit_reason kfit_product_key(struct kfit_product *p, uint64_t *strides)
 {
-    return product_key(p, key, strides);
+    return product_key(p, strides);
 }
 
 /* ---- calls ---- */
 
-struct offer {
-    struct kfit_cuda_call call;
-    struct kfit_gpu *gpu;
-    const struct kfit_site *site;
-    cublas_handle handle;
-    uint64_t capture;
-    struct kfit_hold hold;
-};
-
-static bool ask_stream(struct kfit_cuda_call *call)
-{
-    const struct offer *o = (const struct offer *)call;
-    cublas_stream stream = NULL;
-    const bool known = !o->site->cublas.stream(o->handle, &stream);
-    call->stream = stream;
-    return known;
-}
-
-static void *workspace_of(const struct kfit_cuda_call *call, const struct kfit_kernel *k)
-{
-    struct offer *o = (struct offer *)(uintptr_t)call;
-    return kfit_workspace(o->gpu, k, call->stream, call->capturing ? &o->capture : NULL, &o->hold);
-}
-
-/* A library that this GPU's trace has not met: its index there + 1; 0: there is no trace. */
-static __attribute__((cold)) uint32_t meet_library(struct kfit_gpu *gpu, const struct kfit_site *site)
+uint32_t kfit_meet_library(struct kfit_gpu *gpu, const struct kfit_site *site)
 {
     uint32_t index;
     if (!kfit_generic_of(&kfit_servers[KFIT_SERVER_GPU + gpu->ordinal], gpu->dispatcher, site->blas, &index))
@@ -119,92 +134,124 @@ static __attribute__((cold)) uint32_t meet_library(struct kfit_gpu *gpu, const s
     return index + 1;
 }
 
-/* While anything captures: whether this stream does, and then what becomes of the call is the graph's to count. */
-static __attribute__((cold)) enum kfit_reason offer_in_capture(struct offer *o, const union kfit_key *key,
-                                                               const void *const args[])
+/* Runs what was decided. Until here it was enough to know whose the handle is. capture: that the stream is in; NULL: none. */
+static enum kfit_reason launch(struct kfit_gpu *gpu, const struct kfit_decision *x, const void *const args[],
+                               cublas_stream stream, const void *handle, const uint64_t *capture)
 {
-    int32_t slot;
-    if (o->call.find_stream && !ask_stream(&o->call)) {
-        kfit_dispatch_unkeyed(o->gpu->dispatcher, KFIT_REASON_STREAM_STATE);
+    struct kfit_hold hold = {0};
+    void *workspace = NULL;
+    enum kfit_reason reason = KFIT_REASON_WORKSPACE;
+    if (!kfit_gpu_is_current(gpu->ordinal)) {
+        kfit_handle_unowned(handle);
         return KFIT_REASON_STREAM_STATE;
     }
-    o->call.find_stream = NULL;
-    o->call.capturing = kfit_capture_of(o->call.stream, &o->capture);
-    uint32_t *making = o->call.capturing ? kfit_capture_calls(o->gpu) : NULL;
-    enum kfit_reason reason = kfit_dispatch_cuda(o->gpu->dispatcher, key, args, &o->call, &slot);
-    if (o->call.capturing)
-        kfit_capture_note(o->capture, o->gpu, slot, reason, making);
+    if (!x->kernel->workspace_bytes || (workspace = kfit_workspace(gpu, x->kernel, stream, capture, &hold)))
+        reason = kfit_dispatch_launch(gpu->dispatcher, x, args, workspace, stream);
+    kfit_workspace_end(hold);
     return reason;
 }
 
-KFIT_HOT bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_site *site, const union kfit_key *key,
-                              const void *const args[], cublas_stream stream, cublas_handle handle)
+/* What becomes of a call in a capture is the graph's to count. */
+bool kfit_call_far(struct kfit_gpu *gpu, const struct kfit_site *site, const union kfit_key *key,
+                   const void *const args[], const cublas_stream *given, const void *handle, uint32_t generic,
+                   struct kfit_decision *x)
 {
-    uint32_t generic = __atomic_load_n(&gpu->generic[site->library], __ATOMIC_RELAXED);
-    int32_t slot;
-    if (__builtin_expect(!generic, 0) && !(generic = meet_library(gpu, site)))
-        return false;
-    struct offer o = {.call = {.stream = stream,
-                               .generic = generic - 1,
-                               .workspace = workspace_of,
-                               .find_stream = handle ? ask_stream : NULL},
-                      .gpu = gpu,
-                      .site = site,
-                      .handle = handle};
-    const enum kfit_reason reason = __builtin_expect(__atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED) != 0, 0)
-                                        ? offer_in_capture(&o, key, args)
-                                        : kfit_dispatch_cuda(gpu->dispatcher, key, args, &o.call, &slot);
-    kfit_workspace_end(o.hold);
-    return reason == KFIT_REASON_NONE;
+    struct kfit_decision own;
+    uint64_t capture;
+    cublas_stream stream = given ? *given : NULL;
+    const bool known = given || stream_of(site, (cublas_handle)(uintptr_t)handle, &stream),
+               capturing = known && !x && kfit_capture_of(stream, &capture);
+    uint32_t *making = capturing ? kfit_capture_calls(gpu) : NULL;
+    if (!x)
+        kfit_dispatch_decide(gpu->dispatcher, key, generic, x = &own);
+    if (x->kernel)
+        x->reason = known ? launch(gpu, x, args, stream, handle, capturing ? &capture : NULL)
+                          : KFIT_REASON_STREAM_STATE;
+    if (!capturing || !x->slot)
+        kfit_dispatch_count(gpu->dispatcher, x);
+    if (capturing)
+        kfit_capture_note(capture, gpu, x->index, x->reason, making);
+    return x->reason == KFIT_REASON_NONE;
 }
 
 struct call {
-    struct kfit_product product;
-    const void *alpha, *a, *b, *beta;
-    void *c;
+    const float *alpha, *beta;
+    const void *args[4]; /* in the order of the key's op */
     int compute, algo;
+    struct kfit_product product;
 };
 
-/* True if the result is on its way. */
-KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *site, cublas_handle handle, const struct call *c)
+static __attribute__((cold, noinline)) bool passed_on(struct kfit_gpu *gpu, enum kfit_reason reason)
 {
-    struct kfit_gpu *gpu = kfit_call_begin(site);
-    if (!gpu)
-        return false;
-    const struct kfit_cublas *lib = &site->cublas;
-    union kfit_key key;
-    uint64_t strides;
-    const void *args[4];
-    int pointers, math;
-    enum kfit_reason reason;
-    if (!handle || lib->pointer_mode(handle, &pointers))
-        reason = KFIT_REASON_STREAM_STATE; /* no handle: the original says so */
-    else if (pointers != KFIT_CUBLAS_POINTERS_ON_HOST)
-        reason = KFIT_REASON_POINTER_MODE;
-    else if (lib->math_mode(handle, &math) || math != KFIT_CUBLAS_DEFAULT_MATH ||
-             c->compute != KFIT_CUBLAS_COMPUTE_F32 || c->algo != KFIT_CUBLAS_ALGO_TENSOR || !c->alpha ||
-             !c->beta)
-        reason = KFIT_REASON_FLAGS;
-    else if (!(reason = product_key(&c->product, &key, &strides)))
-        reason = kfit_product_finish(&key, strides, c->alpha, c->beta, c->a, c->b, c->c, NULL, args);
-    if (!reason)
-        return kfit_call_offer(gpu, site, &key, args, NULL, handle);
     kfit_dispatch_unkeyed(gpu->dispatcher, reason);
     return false;
 }
 
-/* What all four say. */
-#define SAID(type_a_, type_b_, type_c_, sa_, sb_, sc_, batch_, compute_, algo_)                              \
-    {                                                                                                        \
-        .product = {ta, tb,  type_a_, type_b_, type_c_, KFIT_EPI_NONE, m,   n,                               \
-                    k,  lda, ldb,     ldc,     sa_,     sb_,           sc_, batch_},                         \
-        .alpha = alpha, .a = a, .b = b, .beta = beta, .c = c, .compute = compute_, .algo = algo_             \
-    }
-#define SAID_F32(sa_, sb_, sc_, batch_)                                                                      \
-    SAID(KFIT_CUBLAS_R_F32, KFIT_CUBLAS_R_F32, KFIT_CUBLAS_R_F32, sa_, sb_, sc_, batch_,                     \
-         KFIT_CUBLAS_COMPUTE_F32, KFIT_CUBLAS_ALGO_TENSOR)
+/* True if the result is on its way. */
+KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *site, cublas_handle handle,
+                                                      struct call *c)
+{
+    struct kfit_gpu *gpu = kfit_call_begin(site, handle);
+    uint64_t strides;
+    enum kfit_reason reason;
+    if (!gpu)
+        return false;
+    if (__builtin_expect(!handle_is_usual(site, handle), 0) && (reason = handle_reason(site, handle)))
+        return passed_on(gpu, reason);
+    if (c->compute != KFIT_CUBLAS_COMPUTE_F32 || c->algo != KFIT_CUBLAS_ALGO_TENSOR || !c->alpha || !c->beta)
+        return passed_on(gpu, KFIT_REASON_FLAGS);
+    if ((reason = product_key(&c->product, &strides)) ||
+        (reason = kfit_product_finish(&c->product.key, strides, c->alpha, c->beta, c->args)))
+        return passed_on(gpu, reason);
+    return kfit_call_offer(gpu, site, &c->product.key, c->args, NULL, handle);
+}
 
-#define FOUR_FUNCTIONS(before, after, integer, SITE, entry)                                                  \
+/* What all four say, before what only some do. */
+static inline __attribute__((always_inline)) void
+say(struct call *said, cublas_op ta, cublas_op tb, int m, int n, int k, const void *alpha, const void *a,
+    cublas_type type_a, int lda, const void *b, cublas_type type_b, int ldb, const void *beta, void *c,
+    cublas_type type_c, int ldc, cublas_compute compute, cublas_algo algo)
+{
+    struct kfit_product *p = &said->product;
+    said->alpha = alpha;
+    said->beta = beta;
+    said->args[0] = b;
+    said->args[1] = a;
+    said->args[2] = c;
+    said->args[3] = NULL;
+    said->compute = compute;
+    said->algo = algo;
+    p->ta = ta;
+    p->tb = tb;
+    p->type_a = type_a;
+    p->type_b = type_b;
+    p->type_c = type_c;
+    p->batched = false;
+    p->key.words[1] = 0;
+    p->key.words[2] = kfit_two_sizes(n, m);
+    p->key.words[3] = kfit_two_sizes(k, ldb);
+    p->key.words[4] = kfit_two_sizes(lda, ldc);
+}
+
+/* A batch of one is none. */
+static inline __attribute__((always_inline)) void say_batch(struct call *said, long long sa, long long sb,
+                                                            long long sc, int batch)
+{
+    struct kfit_product *p = &said->product;
+    p->batched = batch != 1;
+    p->key.words[5] = (uint32_t)batch;
+    p->key.gemm.sa = sb;
+    p->key.gemm.sb = sa;
+    p->key.gemm.sc = sc;
+}
+
+#define R32 KFIT_CUBLAS_R_F32
+#define SAY(size, type_a, type_b, type_c, compute, algo)                                                     \
+    struct call said;                                                                                        \
+    say(&said, ta, tb, size(m), size(n), size(k), alpha, a, type_a, size(lda), b, type_b, size(ldb), beta,   \
+        c, type_c, size(ldc), compute, algo)
+
+#define FOUR_FUNCTIONS(before, after, integer, size, SITE, entry)                                            \
     int before##cublasGemmEx##after(cublas_handle handle, cublas_op ta, cublas_op tb, integer m, integer n,  \
                                     integer k, const void *alpha, const void *a, cublas_type type_a,         \
                                     integer lda, const void *b, cublas_type type_b, integer ldb,             \
@@ -212,7 +259,7 @@ KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *si
                                     cublas_compute compute, cublas_algo algo)                                \
     {                                                                                                        \
         const struct kfit_site *site = SITE(cublasGemmEx##after, entry);                                     \
-        const struct call said = SAID(type_a, type_b, type_c, 0, 0, 0, 1, compute, algo);                    \
+        SAY(size, type_a, type_b, type_c, compute, algo);                                                    \
         if (served(site, handle, &said))                                                                     \
             return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasGemmEx##after, handle, ta, tb, m, n, k, alpha, a, type_a, lda, b,   \
@@ -225,7 +272,8 @@ KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *si
         integer ldc, long long sc, integer batch, cublas_compute compute, cublas_algo algo)                  \
     {                                                                                                        \
         const struct kfit_site *site = SITE(cublasGemmStridedBatchedEx##after, entry);                       \
-        const struct call said = SAID(type_a, type_b, type_c, sa, sb, sc, batch, compute, algo);             \
+        SAY(size, type_a, type_b, type_c, compute, algo);                                                    \
+        say_batch(&said, sa, sb, sc, size(batch));                                                           \
         if (served(site, handle, &said))                                                                     \
             return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasGemmStridedBatchedEx##after, handle, ta, tb, m, n, k, alpha, a,     \
@@ -237,7 +285,7 @@ KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *si
                                       const float *b, integer ldb, const float *beta, float *c, integer ldc) \
     {                                                                                                        \
         const struct kfit_site *site = SITE(cublasSgemm_v2##after, entry);                                   \
-        const struct call said = SAID_F32(0, 0, 0, 1);                                                       \
+        SAY(size, R32, R32, R32, KFIT_CUBLAS_COMPUTE_F32, KFIT_CUBLAS_ALGO_TENSOR);                          \
         if (served(site, handle, &said))                                                                     \
             return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasSgemm_v2##after, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb,    \
@@ -249,7 +297,8 @@ KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *si
         long long sb, const float *beta, float *c, integer ldc, long long sc, integer batch)                 \
     {                                                                                                        \
         const struct kfit_site *site = SITE(cublasSgemmStridedBatched##after, entry);                        \
-        const struct call said = SAID_F32(sa, sb, sc, batch);                                                \
+        SAY(size, R32, R32, R32, KFIT_CUBLAS_COMPUTE_F32, KFIT_CUBLAS_ALGO_TENSOR);                          \
+        say_batch(&said, sa, sb, sc, size(batch));                                                           \
         if (served(site, handle, &said))                                                                     \
             return KFIT_CUBLAS_OK;                                                                           \
         KFIT_RETURN_ORIGINAL(site, cublasSgemmStridedBatched##after, handle, ta, tb, m, n, k, alpha, a, lda, \
@@ -257,9 +306,19 @@ KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *si
     }
 
 #define BOTH_WIDTHS(before, SITE, entry)                                                                     \
-    FOUR_FUNCTIONS(before, , int, SITE, entry)                                                               \
-    FOUR_FUNCTIONS(before, _64, int64_t, SITE, entry)
-#define HANDED(k, before) BOTH_WIDTHS(before##k##_, KFIT_BY_ENTRY, k)
+    FOUR_FUNCTIONS(before, , int, , SITE, entry)                                                             \
+    FOUR_FUNCTIONS(before, _64, int64_t, kfit_size, SITE, entry)
+
+/* Before the call: the next handle may have this address. */
+#define DESTROY(before, SITE, entry)                                                                         \
+    int before##cublasDestroy_v2(cublas_handle handle)                                                       \
+    {                                                                                                        \
+        const struct kfit_site *site = SITE(cublasDestroy_v2, entry);                                        \
+        kfit_handle_unowned(handle);                                                                         \
+        KFIT_RETURN_ORIGINAL(site, cublasDestroy_v2, handle);                                                \
+    }
 
 BOTH_WIDTHS(, KFIT_BY_CALLER, 0)
+DESTROY(, KFIT_BY_CALLER, 0)
+#define HANDED(k, before) BOTH_WIDTHS(before##k##_, KFIT_BY_ENTRY, k) DESTROY(before##k##_, KFIT_BY_ENTRY, k)
 KFIT_HANDED_LIST(HANDED, kfit_handed)

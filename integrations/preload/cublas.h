@@ -75,10 +75,17 @@ enum { KFIT_CUBLASLT_EPI_DEFAULT = 1, KFIT_CUBLASLT_EPI_BIAS = 4 };
     X(layout_get, cublasLtMatrixLayoutGetAttribute,                                                          \
       (cublaslt_layout, cublaslt_layout_attribute, void *, size_t, size_t *needed))
 
+/* Where a handle has them, in bytes from its start: an int each, the stream a pointer. valid: the byte of a handle that is
+ * one; 0: not known, the getters are asked. */
+struct kfit_cublas_fields {
+    uint16_t valid, stream, pointer_mode, math_mode;
+};
+
 struct kfit_cublas {
 #define KFIT_X(member, symbol, arguments) int(*member) arguments;
     KFIT_CUBLAS_LIST(KFIT_X)
 #undef KFIT_X
+    struct kfit_cublas_fields fields;
 };
 
 struct kfit_cublaslt {
@@ -96,49 +103,52 @@ struct kfit_site;
 /* Fills in what a library is asked through; without, it is unfit. original.c calls these, once per library. */
 void kfit_cublas_describe(struct kfit_blas *b, void *handle);
 void kfit_cublaslt_describe(struct kfit_blas *b, void *handle);
+/* fields.c: looks at the code of the getters. */
+void kfit_cublas_find_fields(struct kfit_cublas *c);
 /* "cuBLAS 13.1.0", as the tuner has it from a handle: of the library opened as `library`, NULL: of whichever is loaded; ""
  * if none is. */
 void kfit_cublas_name(char *buf, size_t size, void *library);
 
 /* ---- the product of a call ---- */
 
-/* As the column-major caller says it. */
+/* As the column-major caller says it, but that sizes are where the key has them: row-major, so that A and B change places, m
+ * and n. */
 struct kfit_product {
-    int ta, tb, type_a, type_b, type_c, epilogue; /* enum kfit_epilogue */
-    int64_t m, n, k, lda, ldb, ldc, sa, sb, sc, batch;
+    int ta, tb, type_a, type_b, type_c;
+    bool batched;
+    union kfit_key key; /* but for word 0; alpha, beta and align are 0; words 5 to 8 if batched */
 };
 
-/* Fills all of key but alpha, beta and align. *strides: row strides in bytes, or'ed. Any reason but NONE: not a key. */
-enum kfit_reason kfit_product_key(const struct kfit_product *p, union kfit_key *key, uint64_t *strides);
-
-/* kfit_scalar_class of a float by its bits: no branch, and no constant from memory. */
-static inline uint64_t kfit_scalar_class_f32(const float *v)
+static inline uint64_t kfit_two_sizes(int low, int high)
 {
-    uint32_t bits;
-    memcpy(&bits, v, sizeof bits);
-    return bits << 1 == 0 ? KFIT_SCALAR_ZERO : bits == 0x3f800000 ? KFIT_SCALAR_ONE : KFIT_SCALAR_OTHER;
+    return (uint32_t)low | (uint64_t)(uint32_t)high << 32;
 }
 
-/* The rest of it, and the arguments in the order of the key's op. Pointers are those of the call; bias may be NULL. */
-static inline enum kfit_reason kfit_product_finish(union kfit_key *key, uint64_t strides, const float *alpha,
-                                                   const float *beta, const void *a, const void *b,
-                                                   const void *c, const void *bias, const void *args[4])
+/* One that no key can have is none. */
+static inline int kfit_size(int64_t n)
 {
-    uint64_t bits = strides | (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)bias | 16;
+    return n >> 31 ? -1 : (int)n;
+}
+
+/* Fills in word 0. *strides: row strides in bytes, or'ed. Any reason but NONE: not a key. */
+enum kfit_reason kfit_product_key(struct kfit_product *p, uint64_t *strides);
+
+/* The rest of it. args: those of the call in the order of the key's op, B before A; the bias may be NULL. */
+static inline enum kfit_reason kfit_product_finish(union kfit_key *key, uint64_t strides, const float *alpha,
+                                                   const float *beta, const void *const args[4])
+{
+    uint64_t scalars = KFIT_SCALAR_ONE | KFIT_SCALAR_ZERO << 8;
+    uint32_t one, zero;
+    memcpy(&one, alpha, sizeof one);
+    memcpy(&zero, beta, sizeof zero);
+    if (__builtin_expect(one != 0x3f800000 || zero, 0)) /* not as nearly all calls have them */
+        scalars = (uint64_t)kfit_scalar_class(*alpha) | (uint64_t)kfit_scalar_class(*beta) << 8;
+    uint64_t bits = strides | (uintptr_t)args[0] | (uintptr_t)args[1] | (uintptr_t)args[2] | (uintptr_t)args[3] | 16;
     uint64_t align = bits & -bits;
-    key->words[1] |= kfit_scalar_class_f32(alpha) | kfit_scalar_class_f32(beta) << 8 | align << 16;
-    args[0] = b; /* row-major: A and B change places */
-    args[1] = a;
-    args[2] = c;
-    args[3] = bias;
+    key->words[1] |= scalars | align << 16;
     return align < 2 ? KFIT_REASON_ALIGN : KFIT_REASON_NONE;
 }
 
-/* Offers a call to the dispatcher. True: launched, the caller returns success. handle: whose stream it is, which is asked for
- * only where it matters: where anything captures, or a kernel is about to run; NULL: it is `stream`. */
-struct kfit_gpu;
-bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_site *site, const union kfit_key *key,
-                     const void *const args[], cublas_stream stream, cublas_handle handle);
 /* Ends a hooked function: the original, marked as a call of ours for what it calls in turn. */
 #define KFIT_RETURN_ORIGINAL(site, function, ...)                                                            \
     do {                                                                                                     \

@@ -146,7 +146,7 @@ static enum kfit_reason read_desc(const struct kfit_cublaslt *lt, cublaslt_desc 
         lt->desc_get(from, KFIT_CUBLASLT_DESC_EPILOGUE, &epilogue, sizeof epilogue, &needed) ||
         lt->desc_get(from, KFIT_CUBLASLT_DESC_BIAS_TYPE, bias_type, sizeof *bias_type, &needed))
         return KFIT_REASON_FLAGS;
-    p->epilogue = epilogue == KFIT_CUBLASLT_EPI_BIAS ? KFIT_EPI_BIAS : KFIT_EPI_NONE;
+    p->key.gemm.epi = epilogue == KFIT_CUBLASLT_EPI_BIAS ? KFIT_EPI_BIAS : KFIT_EPI_NONE;
     return epilogue == KFIT_CUBLASLT_EPI_BIAS || epilogue == KFIT_CUBLASLT_EPI_DEFAULT ? KFIT_REASON_NONE
                                                                                        : KFIT_REASON_EPILOGUE;
 }
@@ -167,13 +167,18 @@ static enum kfit_reason read_all(const struct kfit_cublaslt *lt, cublaslt_desc d
     const uint64_t k = ta ? a.rows : a.cols;
     if ((ta ? a.cols : a.rows) != c.rows || (tb ? b.rows : b.cols) != c.cols || (tb ? b.cols : b.rows) != k)
         return KFIT_REASON_FLAGS;
-    if (p.epilogue && (c.batch != 1 || (bias_type != -1 && bias_type != c.type)))
+    if (p.key.gemm.epi && (c.batch != 1 || (bias_type != -1 && bias_type != c.type)))
         return KFIT_REASON_EPILOGUE; /* no call that the tuner makes */
     p.type_a = a.type, p.type_b = b.type, p.type_c = c.type;
-    p.m = (int64_t)c.rows, p.n = (int64_t)c.cols, p.k = (int64_t)k;
-    p.lda = a.ld, p.ldb = b.ld, p.ldc = c.ld;
-    p.sa = a.stride, p.sb = b.stride, p.sc = c.stride, p.batch = c.batch;
-    return kfit_product_key(&p, &r->key, &r->strides);
+    p.key.words[2] = kfit_two_sizes((int)c.cols, (int)c.rows);
+    p.key.words[3] = kfit_two_sizes((int)k, kfit_size(b.ld));
+    p.key.words[4] = kfit_two_sizes(kfit_size(a.ld), kfit_size(c.ld));
+    p.batched = c.batch != 1;
+    p.key.gemm.batch = c.batch;
+    p.key.gemm.sa = b.stride, p.key.gemm.sb = a.stride, p.key.gemm.sc = c.stride;
+    reason = kfit_product_key(&p, &r->strides);
+    r->key = p.key;
+    return reason;
 }
 
 /* ---- remembering ---- */
@@ -301,13 +306,13 @@ static inline enum kfit_reason bias_of(const struct kfit_cublaslt *lt, cublaslt_
 
 static inline __attribute__((always_inline)) int matmul(const struct kfit_site *site, PARAMS)
 {
-    struct kfit_gpu *gpu = kfit_call_begin(site);
+    struct kfit_gpu *gpu = kfit_call_begin(site, handle);
     if (gpu) {
         const cublaslt_layout layouts[3] = {layout_a, layout_b, layout_d};
         const struct reading *r = NULL;
         struct reading spare;
         union kfit_key key;
-        const void *args[4], *bias = NULL;
+        const void *args[4] = {b, a, d, NULL};
         enum kfit_reason reason = KFIT_REASON_FLAGS;
         if (desc && layout_a && layout_b && layout_c && layout_d && alpha && beta && c == d &&
             (layout_c == layout_d || !memcmp(layout_c, layout_d, sizeof *layout_d))) {
@@ -315,27 +320,36 @@ static inline __attribute__((always_inline)) int matmul(const struct kfit_site *
             reason = (enum kfit_reason)r->reason;
         }
         if (!reason && r->key.gemm.epi)
-            reason = bias_of(&site->blas->lt, desc, &bias);
+            reason = bias_of(&site->blas->lt, desc, &args[3]);
         if (!reason) {
             memcpy(key.words, r->key.words, KFIT_GEMM_KEY_BATCHED_BYTES);
-            reason = kfit_product_finish(&key, r->strides, alpha, beta, a, b, d, bias, args);
+            reason = kfit_product_finish(&key, r->strides, alpha, beta, args);
         }
         if (reason)
             kfit_dispatch_unkeyed(gpu->dispatcher, reason);
-        else if (kfit_call_offer(gpu, site, &key, args, stream, NULL))
+        else if (kfit_call_offer(gpu, site, &key, args, &stream, handle))
             return KFIT_CUBLAS_OK;
     }
     KFIT_RETURN_ORIGINAL(site, cublasLtMatmul, ARGS);
 }
 
-int cublasLtMatmul(PARAMS)
+/* Before the call: the next handle may have this address. */
+static inline int destroy(const struct kfit_site *site, cublaslt_handle handle)
 {
-    return matmul(KFIT_BY_CALLER(cublasLtMatmul, 0), ARGS);
+    kfit_handle_unowned(handle);
+    KFIT_RETURN_ORIGINAL(site, cublasLtDestroy, handle);
 }
 
-#define HANDED(k, function)                                                                                  \
-    int kfit_handed##k##_##function(PARAMS)                                                                  \
+#define BOTH(before, SITE, entry)                                                                            \
+    int before##cublasLtMatmul(PARAMS)                                                                       \
     {                                                                                                        \
-        return matmul(KFIT_BY_ENTRY(function, k), ARGS);                                                     \
+        return matmul(SITE(cublasLtMatmul, entry), ARGS);                                                    \
+    }                                                                                                        \
+    int before##cublasLtDestroy(cublaslt_handle handle)                                                      \
+    {                                                                                                        \
+        return destroy(SITE(cublasLtDestroy, entry), handle);                                                \
     }
-KFIT_HANDED_LIST(HANDED, cublasLtMatmul)
+#define HANDED(k, before) BOTH(before##k##_, KFIT_BY_ENTRY, k)
+
+BOTH(, KFIT_BY_CALLER, 0)
+KFIT_HANDED_LIST(HANDED, kfit_handed)

@@ -51,12 +51,13 @@ void kfit_unloading(const void *handle)
     kfit_manners_end(manners);
 }
 
-/* With a context go its modules; functions of another one are only met again. */
+/* With a context go its modules, and handles of cuBLAS; those of another one are only met again. */
 void kfit_unloading_all(void)
 {
     struct kfit_manners manners = kfit_manners_begin();
     if (kfit_handles_lock()) {
         kfit_handle_drop(KFIT_FUNCTIONS, 0);
+        kfit_handle_drop(KFIT_BLAS_HANDLES, 0);
         kfit_handles_unlock();
     }
     kfit_manners_end(manners);

@@ -110,10 +110,11 @@ int kfit_renew_graph(kfit_cu_graph graph);
  * lies in memory that a fork wipes: a child has no handles, and no lock held by a thread it does not have. */
 
 enum kfit_handles {
-    KFIT_FUNCTIONS, /* value: struct kfit_trace_kernel */
-    KFIT_IMAGES,    /* modules and libraries; value: image hash */
-    KFIT_GRAPHS,    /* value: struct kfit_list */
-    KFIT_EXECS,     /* value: struct kfit_trace_graph */
+    KFIT_FUNCTIONS,    /* value: struct kfit_trace_kernel */
+    KFIT_IMAGES,       /* modules and libraries; value: image hash */
+    KFIT_GRAPHS,       /* value: struct kfit_list */
+    KFIT_EXECS,        /* value: struct kfit_trace_graph */
+    KFIT_BLAS_HANDLES, /* not the driver's; value: struct kfit_gpu */
     KFIT_HANDLES
 };
 struct kfit_handle { /* half a cache line */
@@ -172,6 +173,18 @@ void kfit_handles_unlock(void);
 static inline uint64_t kfit_handle_key(const void *handle)
 {
     return (uint64_t)(uintptr_t)handle;
+}
+
+/* ---- served.c ---- */
+
+/* The GPU of a handle of cuBLAS or cuBLASLt is the one that it was made on, says NVIDIA, and so the one it was first used
+ * on. That is good enough to count by, and asks nobody; who launches asks first (kfit_gpu_is_current). */
+static inline struct kfit_gpu *kfit_gpu_of_handle(const void *handle)
+{
+    void *gpu;
+    return __builtin_expect(kfit_handle_near(KFIT_BLAS_HANDLES, handle, &gpu) != NULL, 1)
+               ? gpu
+               : kfit_gpu_of_new_handle(handle);
 }
 
 /* ---- driver.c, graphs.c: what follows a launch ----

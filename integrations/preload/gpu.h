@@ -51,8 +51,11 @@ static inline bool kfit_gpu_is_current(uint32_t ordinal)
 /* The GPU of the current context, its dispatcher started if need be; NULL: off, no context, too many GPUs, another
  * thread is starting it just now, or the context is not a primary one. Legal while a stream captures. */
 struct kfit_gpu *kfit_gpu_current(void);
-/* The same for a hooked library call: one made in another context of a served GPU is counted. */
-struct kfit_gpu *kfit_gpu_of_call(void);
+/* The same for a hooked library call made with a handle of cuBLAS or cuBLASLt, which is remembered as that GPU's. A call
+ * in another context of a served GPU is counted. */
+struct kfit_gpu *kfit_gpu_of_new_handle(const void *handle);
+/* Before a handle goes, or where it was not whose it was taken for. */
+void kfit_handle_unowned(const void *handle);
 
 /* ---- cublas.c ---- */
 

@@ -48,6 +48,8 @@
 #define KFIT_CUDA_HOOK_LIST(Y)                                                                               \
     KFIT_CUDA_HOOKS_OF_WIDTH(Y, , int)                                                                       \
     KFIT_CUDA_HOOKS_OF_WIDTH(Y, _64, int64_t)                                                                \
+    Y(cublasDestroy_v2, cublas, (cublas_handle))                                                             \
+    Y(cublasLtDestroy, cublaslt, (cublaslt_handle))                                                          \
     Y(cublasLtMatmul, cublaslt,                                                                              \
       (cublaslt_handle, cublaslt_desc, const void *, const void *, cublaslt_layout, const void *,            \
        cublaslt_layout, const void *, const void *, cublaslt_layout, void *, cublaslt_layout,                \

@@ -314,7 +314,7 @@ void kfit_site_fill(struct kfit_site *s, unsigned hook, void *fn, bool inner)
     s->wide = blas && blas->generic.int_bits == 64;
     s->library = blas ? (uint8_t)blas->index : 0;
     if (blas && naming_of(hook) == NAMING_cublas)
-        s->cublas = blas->cublas;
+        s->fields = blas->cublas.fields;
 }
 
 static const struct kfit_site *resolve(unsigned hook, const void *caller)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "cublas.h"
-#include "gpu.h"
+#include "driver.h"
 #include "hooks.h"
 #include "kfit/dispatch.h"
 
@@ -42,7 +42,7 @@ struct kfit_blas {
 };
 
 /* One place that calls one hooked function. Written once, then constant until its caller is unloaded. One cache line, with
- * copies of what a call needs of its library. */
+ * a copy of what a call needs of its library. */
 struct kfit_site {
     _Alignas(64) uintptr_t key;   /* return address and hook; 0 free, 1 being written, 2 gone */
     void *fn;                     /* the original; NULL: there is none, compute it here */
@@ -50,7 +50,7 @@ struct kfit_site {
     bool wide;                    /* integers are 64 bits */
     bool in_object;               /* the caller is in one, which may be unloaded */
     uint8_t library;              /* blas->index */
-    struct kfit_cublas cublas;    /* of a site of cuBLAS */
+    struct kfit_cublas_fields fields; /* blas->cublas.fields, of a site of cuBLAS */
 };
 _Static_assert(sizeof(struct kfit_site) == 64, "one cache line");
 
@@ -108,7 +108,7 @@ const struct kfit_site *kfit_handed_site(unsigned hook, unsigned k);
 /* ---- cublas.c, cublaslt.c ---- */
 
 #define KFIT_HOOKED                       __attribute__((visibility("default"), noinline))
-#define KFIT_Y(function, file, arguments) KFIT_HOOKED int function arguments;
+#define KFIT_Y(function, file, arguments) KFIT_HOOKED KFIT_HOT int function arguments;
 KFIT_CUDA_HOOK_LIST(KFIT_Y)
 #undef KFIT_Y
 #define KFIT_Z(k, declaration)            int kfit_handed##k##_##declaration;
@@ -121,15 +121,37 @@ KFIT_CUDA_HOOK_LIST(KFIT_Y)
 #define KFIT_BY_CALLER(function, k) kfit_site_find(KFIT_HOOK_##function, __builtin_return_address(0))
 #define KFIT_BY_ENTRY(function, k)  kfit_handed_site(KFIT_HOOK_##function, k)
 
-/* What the caller of a CUDA function is served with, if at all. */
-static inline struct kfit_gpu *kfit_call_begin(const struct kfit_site *site)
+/* What the caller of a CUDA function is served with, if at all. handle: of the function's library. */
+static inline struct kfit_gpu *kfit_call_begin(const struct kfit_site *site, const void *handle)
 {
     if (kfit_library_depth || !site->blas)
         return NULL;
-    struct kfit_gpu *gpu = kfit_gpu_of_call();
+    struct kfit_gpu *gpu = kfit_gpu_of_handle(handle);
     if (gpu) /* on its way while the call is read */
         __builtin_prefetch(gpu->dispatcher);
     return gpu;
+}
+
+/* A library that this GPU's trace has not met: its index there + 1; 0: there is no trace. */
+uint32_t kfit_meet_library(struct kfit_gpu *gpu, const struct kfit_site *site) __attribute__((cold));
+/* A call that is not just counted. x: what was decided; NULL: nothing, as something captures. */
+bool kfit_call_far(struct kfit_gpu *gpu, const struct kfit_site *site, const union kfit_key *key, const void *const args[],
+                   const cublas_stream *stream, const void *handle, uint32_t generic, struct kfit_decision *x);
+
+/* Offers a call to the dispatcher. True: launched, the caller returns success. stream: NULL: the handle's own, which is asked
+ * for only where it matters: where anything captures, or a kernel is about to run. */
+static inline __attribute__((always_inline)) bool kfit_call_offer(struct kfit_gpu *gpu, const struct kfit_site *site,
+                                                                  const union kfit_key *key, const void *const args[],
+                                                                  const cublas_stream *stream, const void *handle)
+{
+    struct kfit_decision x;
+    uint32_t generic = __atomic_load_n(&gpu->generic[site->library], __ATOMIC_RELAXED);
+    if (__builtin_expect(!generic, 0) && !(generic = kfit_meet_library(gpu, site)))
+        return false;
+    if (__builtin_expect(__atomic_load_n(&kfit_driver.captures, __ATOMIC_RELAXED) != 0, 0))
+        return kfit_call_far(gpu, site, key, args, stream, handle, generic - 1, NULL);
+    return !kfit_dispatch_passes(gpu->dispatcher, key, generic - 1, &x) &&
+           kfit_call_far(gpu, site, key, args, stream, handle, generic - 1, &x);
 }
 
 /* ---- start.c: whether we serve at all ---- */

@@ -131,7 +131,30 @@ struct kfit_gpu *kfit_gpu_current(void)
     return current(of_launch);
 }
 
-KFIT_HOT struct kfit_gpu *kfit_gpu_of_call(void)
+struct kfit_gpu *kfit_gpu_of_new_handle(const void *handle)
 {
-    return current(of_call);
+    const uint64_t key = kfit_handle_key(handle);
+    const struct kfit_handle *known = kfit_handle_find(KFIT_BLAS_HANDLES, key);
+    struct kfit_gpu *gpu = known ? (struct kfit_gpu *)(uintptr_t)__atomic_load_n(&known->value, __ATOMIC_RELAXED) : NULL;
+    if (gpu || !(gpu = current(of_call)))
+        return gpu;
+    const struct kfit_handle h = {.key = key, .value = kfit_handle_key(gpu)};
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handles_lock()) {
+        kfit_handle_put(KFIT_BLAS_HANDLES, &h); /* without room for it, each call asks */
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
+    return gpu;
+}
+
+void kfit_handle_unowned(const void *handle)
+{
+    struct kfit_handle h;
+    struct kfit_manners manners = kfit_manners_begin();
+    if (kfit_handle_find(KFIT_BLAS_HANDLES, kfit_handle_key(handle)) && kfit_handles_lock()) {
+        kfit_handle_take(KFIT_BLAS_HANDLES, kfit_handle_key(handle), &h);
+        kfit_handles_unlock();
+    }
+    kfit_manners_end(manners);
 }

@@ -21,9 +21,13 @@ struct handle {
 /* Calls that came to a library itself, whoever made them. */
 EXPORT unsigned kfit_double_cublas_calls(void);
 EXPORT unsigned kfit_double_cublaslt_calls(void);
+/* How often an attribute was asked for. */
+EXPORT unsigned kfit_double_cublaslt_reads(void);
 
-/* libcublas needs libcublasLt, on the real thing and here: it is found through it. */
-EXPORT int kfit_double_lt(void);
+/* Handles come from libcublasLt, which libcublas needs, on the real thing and here: it is found through it. A new one lies where
+ * the last lay that was destroyed. */
+EXPORT struct handle *kfit_double_handle(void);
+EXPORT int kfit_double_destroy(struct handle *);
 
 /* As the column-major caller said it. */
 struct blas_call {

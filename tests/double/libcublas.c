@@ -10,6 +10,7 @@ enum { COMPUTE_32F = 68, DEFAULT_TENSOR_OP = 99 };
 #endif
 
 EXPORT int cublasCreate_v2(struct handle **);
+EXPORT int cublasDestroy_v2(struct handle *);
 EXPORT int cublasSetStream_v2(struct handle *, kfit_cu_stream);
 EXPORT int cublasSetWorkspace_v2(struct handle *, void *, size_t);
 EXPORT int cublasGetVersion_v2(struct handle *, int *);
@@ -92,7 +93,7 @@ int cublasCreate_v2(struct handle **out)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     kfit_cu_function (*builtin)(const char *) = NULL;
-    struct handle *h = calloc(1, sizeof *h);
+    struct handle *h = kfit_double_handle();
     if (h && driver) {
         *(void **)&builtin = dlsym(driver, "kfit_double_builtin");
         *(void **)&h->launch = dlsym(driver, "cuLaunchKernelEx");
@@ -100,7 +101,12 @@ int cublasCreate_v2(struct handle **out)
     if (h && builtin)
         h->gemm = builtin("cublas");
     *out = h;
-    return h && h->gemm ? kfit_double_lt() : NOT_INITIALIZED;
+    return h && h->gemm ? OK : NOT_INITIALIZED;
+}
+
+int cublasDestroy_v2(struct handle *h)
+{
+    return kfit_double_destroy(h);
 }
 
 int cublasSetStream_v2(struct handle *h, kfit_cu_stream s)

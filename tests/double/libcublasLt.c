@@ -64,11 +64,16 @@ static void *layout_field(struct layout *l, int which)
     return fields[which];
 }
 
-static unsigned calls;
+static unsigned calls, reads;
 
 unsigned kfit_double_cublaslt_calls(void)
 {
     return calls;
+}
+
+unsigned kfit_double_cublaslt_reads(void)
+{
+    return reads;
 }
 
 struct algo {
@@ -85,6 +90,7 @@ struct result {
 };
 
 EXPORT size_t cublasLtGetVersion(void);
+EXPORT int cublasLtDestroy(struct handle *);
 EXPORT int cublasLtMatmulDescCreate(struct attributes **, int, int);
 EXPORT int cublasLtMatmulDescSetAttribute(struct attributes *, int, const void *, size_t);
 EXPORT int cublasLtMatmulDescGetAttribute(const struct attributes *, int, void *, size_t, size_t *);
@@ -102,9 +108,26 @@ EXPORT int cublasLtMatmul(struct handle *, struct attributes *, const float *, c
                           struct layout *, const float *, const void *, struct layout *, void *, struct layout *,
                           const struct algo *, void *, size_t, kfit_cu_stream);
 
-int kfit_double_lt(void)
+static struct handle *destroyed;
+
+struct handle *kfit_double_handle(void)
 {
+    struct handle *h = destroyed ? destroyed : malloc(sizeof *h);
+    destroyed = NULL;
+    if (h)
+        memset(h, 0, sizeof *h);
+    return h;
+}
+
+int kfit_double_destroy(struct handle *h)
+{
+    destroyed = h;
     return OK;
+}
+
+int cublasLtDestroy(struct handle *h)
+{
+    return kfit_double_destroy(h);
 }
 
 size_t cublasLtGetVersion(void)
@@ -136,12 +159,14 @@ static int get(const void *from, int bytes, void *to, size_t size, size_t *neede
 
 int cublasLtMatmulDescGetAttribute(const struct attributes *d, int which, void *to, size_t size, size_t *needed)
 {
+    reads++;
     int i = row_of(desc_rows, DESC_ROWS, which);
     return i < 0 ? INVALID_VALUE : get(&d->value[i], desc_rows[i].bytes, to, size, needed);
 }
 
 int cublasLtMatrixLayoutGetAttribute(struct layout *l, int which, void *to, size_t size, size_t *needed)
 {
+    reads++;
     int i = row_of(layout_rows, LAYOUT_ROWS, which);
     return i < 0 ? INVALID_VALUE : get(layout_field(l, i), layout_rows[i].bytes, to, size, needed);
 }

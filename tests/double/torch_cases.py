@@ -83,6 +83,14 @@ def first():
     return {}
 
 
+def modes():
+    for pointers, math in ((0, 0), (1, 0), (0, 3), (1, 3), (0, 0), (0, 0)):
+        need(cublas.cublasSetPointerMode_v2(handle, pointers))
+        need(cublas.cublasSetMathMode(handle, math))
+        linear(*operands()[1])
+    return dict(wrong=[0] * 6)
+
+
 def graph():
     (o, _, other), calls = operands(), 2 * 1003
 
@@ -131,4 +139,4 @@ def dispatched():
 
 if __name__ == "__main__":
     start()
-    print(json.dumps(dict(shapes=shapes, first=first, graph=graph, held=held, dispatched=dispatched)[sys.argv[1]]()))
+    print(json.dumps(dict(shapes=shapes, first=first, modes=modes, graph=graph, held=held, dispatched=dispatched)[sys.argv[1]]()))

@@ -160,7 +160,7 @@ def shim(lane):
     if c.cublas:
         more += ["--cublas", c.cublas]
     rc, text = lane.run(sys.executable, GPU / "bench_shim.py", c.build / "tests/gpu/bench_shim", c.build / "integrations/preload/libkfit_preload.so", "--shape", c.a.shape,
-              "--other-shape", f"{m + 1},{n // 2},{k // 2}", "--seconds", 6, "--json", file, *more, LD_LIBRARY_PATH=":".join(filter(None, [c.cublas and os.path.dirname(c.cublas), lane.env.get("LD_LIBRARY_PATH")])))
+              "--other-shape", f"{m + 1},{n // 2},{k // 2}", "--seconds", 3, "--runs", 7, "--json", file, *more, LD_LIBRARY_PATH=":".join(filter(None, [c.cublas and os.path.dirname(c.cublas), lane.env.get("LD_LIBRARY_PATH")])))
     if rc == 77:
         raise Skipped(text.strip()[-300:])
     if file.exists():

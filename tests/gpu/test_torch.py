@@ -229,6 +229,12 @@ class Dispatched(Programs):
         result, _ = self.dispatched("streams")
         self.assertEqual((result["wrong"], result["in_graphs"]), (0, 0))
 
+    def test_what_a_handle_is_told(self):
+        result, trace = self.dispatched("modes")
+        self.assertEqual(result["wrong"], [0] * 6)
+        self.assertEqual([trace["unkeyed"].get(r, 0) for r in ("pointer_mode", "flags", "stream_state")], [2, 1, 0])
+        self.assertEqual((trace["ls"]["calls"], trace["ls"]["hits"]), (6, 3))
+
     def test_other_alphas_and_betas_stay_with_the_original(self):
         result, _ = self.dispatched("beta", hits=False)
         self.assertLess(result["error"], 0.02)

@@ -99,6 +99,34 @@ def taken():
 
 
 @case
+def modes():
+    """What a handle is told between calls of one tuned shape: scalars on the device, TF32, another stream; and then no more."""
+    m, n, k = TUNED[1]
+    x, w = rand(m, k), rand(n, k) * k**-0.5
+    cublas = ctypes.CDLL(f"libcublas.so.{torch.version.cuda.split('.')[0]}")
+    p, handle, wrong = ctypes.c_void_p, ctypes.c_void_p(torch.cuda.current_blas_handle()), []
+    host, device = (ctypes.c_float * 2)(1, 0), torch.tensor([1.0, 0.0], device="cuda")
+    own, side, want = torch.cuda.current_stream(), torch.cuda.Stream(), x.double() @ w.double().t()
+    for pointers, math, stream in ((0, 0, own), (1, 0, own), (0, 3, own), (1, 3, own), (0, 0, side), (0, 0, own)):
+        y = torch.zeros(m, n, device="cuda", dtype=torch.bfloat16)
+        torch.cuda.synchronize()
+        assert not cublas.cublasSetPointerMode_v2(handle, pointers) and not cublas.cublasSetMathMode(handle, math)
+        assert not cublas.cublasSetStream_v2(handle, p(stream.cuda_stream))
+        one, zero = [(device.data_ptr() if pointers else ctypes.addressof(host)) + 4 * i for i in range(2)]
+        busy = torch.cuda.Event()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)  # the call is behind this only on the stream that it was told
+            status = cublas.cublasGemmEx(handle, 1, 0, n, m, k, p(one), p(w.data_ptr()), 14, k, p(x.data_ptr()), 14, k, p(zero), p(y.data_ptr()), 14, n, 68, 99)
+            busy.record()
+        assert status == 0, status
+        with torch.cuda.stream(side if stream is own else own):
+            early = int(not busy.query() and (y.cpu() != 0).any())
+        torch.cuda.synchronize()
+        wrong.append(early + int(float((y.double() - want).abs().max() / want.abs().max()) > 0.02))
+    return dict(expect=[key(m, n, k, 3)], wrong=wrong)
+
+
+@case
 def graph():
     x, w1, w2 = rand(5, 776), rand(1048, 776), rand(520, 776)
 

@@ -26,11 +26,14 @@
 KFIT_CUDA_LIST(KFIT_X)
 #undef KFIT_X
 kfit_cu_result cuCtxCreate_v2(kfit_cu_context *, unsigned, kfit_cu_device);
+kfit_cu_result cuCtxDestroy_v2(kfit_cu_context);
 kfit_cu_result cuGraphClone(kfit_cu_graph *, kfit_cu_graph);
 kfit_cu_result cuGraphExecUpdate_v2(kfit_cu_exec, kfit_cu_graph, void *);
 
 typedef void *any;
 int cublasCreate_v2(any *);
+int cublasDestroy_v2(any);
+int cublasLtDestroy(any);
 int cublasSetStream_v2(any, kfit_cu_stream);
 int cublasSetWorkspace_v2(any, void *, size_t);
 int cublasSetPointerMode_v2(any, int);
@@ -245,6 +248,17 @@ static int open_handle(int device)
     return 0;
 }
 
+static unsigned reads(void)
+{
+    return 0;
+}
+
+static int destroy_handle(any h)
+{
+    (void)h;
+    return 0;
+}
+
 static void prepare(any h, kfit_cu_stream stream)
 {
     (void)h, (void)stream;
@@ -271,6 +285,16 @@ static int open_handle(int device)
 {
     int r = cublasCreate_v2(&handles[device]);
     return r ? r : cublasSetWorkspace_v2(handles[device], workspace[device], WORKSPACE);
+}
+
+static unsigned reads(void)
+{
+    return kfit_double_cublaslt_reads();
+}
+
+static int destroy_handle(any h)
+{
+    return get("lt", 0) ? cublasLtDestroy(h) : cublasDestroy_v2(h);
 }
 
 static void prepare(any h, kfit_cu_stream stream)
@@ -355,7 +379,7 @@ static void call(void)
     fill(mem_c, s.type_c, 3);
     fill(mem_bias, s.type_c, 4);
     memcpy(before, mem_c, BYTES);
-    any h = handles[device];
+    any h = handles[get("handle", device)];
     if (get("context", 0)) {
         kfit_cu_context other;
         cuCtxCreate_v2(&other, 0, device);
@@ -477,6 +501,23 @@ static bool step(void)
     return false;
 }
 
+/* The device gets a new handle, where the one of device 0 lay. */
+static void move_handle(void)
+{
+    const int device = (int)get("device", 0);
+    any was = handles[0];
+    cuCtxSetCurrent(primary[device]);
+    if (destroy_handle(was) || open_handle(device) || handles[device] != was)
+        exit(8);
+}
+
+static void other_context_goes(void)
+{
+    kfit_cu_context other;
+    if (cuCtxCreate_v2(&other, 0, 0) || cuCtxDestroy_v2(other))
+        exit(9);
+}
+
 /* What a device's trace says is on its way into a graph. */
 static void print_making(void)
 {
@@ -556,6 +597,16 @@ int CUDA_MAIN(int argc, char **argv)
             size_t free_bytes, total;
             cuMemGetInfo_v2(&free_bytes, &total);
             printf("%zu KiB\n", (total - free_bytes) >> 10);
+            continue;
+        }
+        if (is("reads")) {
+            static unsigned last;
+            printf("%sread\n", reads() == last ? "not " : "");
+            last = reads();
+            continue;
+        }
+        if (is("move") || is("context_goes")) {
+            (is("move") ? move_handle : other_context_goes)();
             continue;
         }
         if (is("making") || is("sh")) {

@@ -21,6 +21,8 @@ void *ask_elsewhere(void *handle, const char *name);
     X(cublasGemmStridedBatchedEx##after) X(cublasSgemm_v2##after) X(cublasSgemmStridedBatched##after)
 #define LIST(X)                                                                                              \
     X(cublasCreate_v2)                                                                                       \
+    X(cublasDestroy_v2)                                                                                      \
+    X(cublasLtDestroy)                                                                                       \
     X(cublasSetStream_v2)                                                                                    \
     X(cublasSetWorkspace_v2)                                                                                 \
     X(cublasSetPointerMode_v2)                                                                               \
@@ -39,6 +41,7 @@ void *ask_elsewhere(void *handle, const char *name);
     X(cublasUnhooked)                                                                                        \
     X(kfit_double_cublas_calls)                                                                              \
     X(kfit_double_cublaslt_calls)                                                                            \
+    X(kfit_double_cublaslt_reads)                                                                            \
     WIDTH(X, )                                                                                               \
     WIDTH(X, _64)
 

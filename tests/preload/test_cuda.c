@@ -236,6 +236,46 @@ static void two_devices(void)
     CHECK_INT(trace_calls(trace_of(1)), 3);
 }
 
+/* A handle is the GPU's that it was made on, which is good enough to count by; a kernel runs only where that is so. */
+static void a_handle_has_a_device(void)
+{
+    begin("gpus 2\n");
+    publish_one("right", "", plain);
+    CHECK_STR(run(CALLS("gemmex", "gemmex device=1,handle=0", "gemmex device=1,handle=0", "gemmex device=1,handle=0,m=17"),
+                  EXTRA(cache_env)),
+              "0 right 0 0\n0 right 1 0\n0 right 0 0\n0 right 1 0\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_NONE, 1);
+    check_calls(trace_of(0), plain, KFIT_REASON_STREAM_STATE, 1);
+    check_calls(trace_of(1), plain, KFIT_REASON_NONE, 1);
+    CHECK_INT(trace_calls(trace_of(1)), 2);
+}
+
+/* Until it goes: then another one may lie where it was. */
+static void check_gone(const char *goes, const char *then)
+{
+    const char *const calls[] = {"gemmex", goes, then, NULL};
+    begin("gpus 2\n");
+    publish_one("right", "", plain);
+    CHECK_STR(run(calls, EXTRA(cache_env)), "0 right 0 0\n0 right 0 0\n");
+    CHECK_INT(trace_calls(trace_of(0)), 1);
+    CHECK_INT(trace_calls(trace_of(1)), 1);
+}
+
+static void a_handle_is_destroyed(void)
+{
+    check_gone("move device=1", "gemmex device=1");
+}
+
+static void a_handle_of_cublaslt_is_destroyed(void)
+{
+    check_gone("move device=1,lt=1", "gemmex device=1");
+}
+
+static void a_handle_goes_with_its_context(void)
+{
+    check_gone("context_goes", "gemmex device=1,handle=0");
+}
+
 /* A process of two devices that dies has died once, and twice is what a generation is held back for. */
 static void a_crash_is_one_whatever_it_used(void)
 {
@@ -298,7 +338,8 @@ static void another_context_comes_first(void)
     CHECK_STR(run(CALLS("gemmex context=1", "gemmex", "gemmex context=1"), EXTRA(cache_env)),
               "0 right 1 0\n0 right 0 0\n0 right 1 0\n");
     check_calls(trace_of(0), plain, KFIT_REASON_NONE, 1);
-    CHECK_INT(kfit_trace_header(trace_of(0))->unkeyed[KFIT_REASON_STREAM_STATE], 1);
+    CHECK_INT(kfit_trace_header(trace_of(0))->unkeyed[KFIT_REASON_STREAM_STATE], 0);
+    check_calls(trace_of(0), plain, KFIT_REASON_STREAM_STATE, 1); /* its handle is one of the GPU's */
 }
 
 static void forked_children_have_no_gpu(void)
@@ -327,8 +368,11 @@ static void linked_or_loaded(void)
 /* What is remembered of descriptors is all of them but the bias, which is another one in each layer. */
 static void descriptors_are_read_anew_where_they_differ(void)
 {
-    const char *const calls[] = {"matmul bias=1,m=16,k=8,times=3",
+    const char *const calls[] = {"matmul bias=1,m=16,k=8",
+                                 "reads",
+                                 "matmul bias=1,m=16,k=8,times=2",
                                  "matmul bias=1,m=16,k=8,offset_bias=64",
+                                 "reads",
                                  "matmul bias=1,m=16,k=8,ta=1",
                                  "matmul bias=1,m=16,k=8,ldc=24",
                                  "matmul bias=1,m=16,k=8,tb=1",
@@ -339,7 +383,7 @@ static void descriptors_are_read_anew_where_they_differ(void)
     begin("");
     publish_one("right", "", BF16("m=7,n=16,k=8/nn/lda=8,ldb=16,ldc=16", "0/align=16/epi=bias"));
     CHECK_STR(run(calls, EXTRA(cache_env)),
-              "0 right 0 0\n0 right 0 0\n0 right 0 0\n0 right 0 0\n0 right 0 1\n0 right 0 1\n0 right 0 1\n0 "
+              "0 right 0 0\nread\n0 right 0 0\n0 right 0 0\n0 right 0 0\nnot read\n0 right 0 1\n0 right 0 1\n0 right 0 1\n0 "
               "right 0 1\n0 right 0 1\n0 right 0 1\n");
     CHECK_INT(kfit_trace_count(trace_of(0)), 7);
 }
@@ -420,6 +464,10 @@ static const struct kfit_test tests[] = {
     TEST(what_is_being_captured_is_said),
     TEST(off_in_the_middle_of_a_capture),
     TEST(two_devices),
+    TEST(a_handle_has_a_device),
+    TEST(a_handle_is_destroyed),
+    TEST(a_handle_of_cublaslt_is_destroyed),
+    TEST(a_handle_goes_with_its_context),
     TEST(a_crash_is_one_whatever_it_used),
     TEST(one_cache_for_all_devices),
     TEST(threads_that_start_together_lose_no_call),

@@ -16,7 +16,6 @@ static void every_rule_is_counted(void)
         {"gemmex k=0", KFIT_REASON_FLAGS, false},
         {"batched batch=0", KFIT_REASON_FLAGS, true},
         {"gemmex no_handle=1", KFIT_REASON_STREAM_STATE, true},
-        {"gemmex context=1", KFIT_REASON_STREAM_STATE, false},
         {"matmul bias=1,attr=2,value=1,lt_pointers=1", KFIT_REASON_POINTER_MODE, true},
         {"matmul bias=1,epilogue=6", KFIT_REASON_EPILOGUE, true},
         {"matmul epilogue=4", KFIT_REASON_EPILOGUE, true}, /* without a pointer to one */
@@ -56,6 +55,16 @@ static void every_rule_is_counted(void)
     for (unsigned i = 0; i < KFIT_REASON_COUNT; i++)
         CHECK_MSG(kfit_trace_header(t)->unkeyed[i] == want[i], "%s: %llu, expected %llu", kfit_reason_name(i),
                   (unsigned long long)kfit_trace_header(t)->unkeyed[i], (unsigned long long)want[i]);
+}
+
+/* By its handle it is a call of the GPU, and so it is counted: as one of its key. */
+static void another_context_is_no_place_to_run(void)
+{
+    begin("");
+    publish_one("right", "", plain);
+    CHECK_STR(run(CALLS("gemmex", "gemmex context=1", "gemmex"), EXTRA(cache_env)), "0 right 0 0\n0 right 1 0\n0 right 0 0\n");
+    check_calls(trace_of(0), plain, KFIT_REASON_NONE, 2);
+    check_calls(trace_of(0), plain, KFIT_REASON_STREAM_STATE, 1);
 }
 
 static void a_pointer_between_elements_is_no_key(void)
@@ -151,6 +160,7 @@ static void stale_and_strict(void)
 
 static const struct kfit_test tests[] = {
     TEST(every_rule_is_counted),
+    TEST(another_context_is_no_place_to_run),
     TEST(a_pointer_between_elements_is_no_key),
     TEST(another_alpha_is_a_key_that_never_runs),
     TEST(one_call_is_counted_once),

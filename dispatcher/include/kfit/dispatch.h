@@ -67,6 +67,9 @@ struct kfit_decision {
     const struct kfit_kernel *kernel; /* NULL: run the original */
     struct kfit_trace_slot *slot;     /* where to count; may be NULL (table full) */
     enum kfit_reason reason;          /* NONE iff kernel */
+    int32_t index;                    /* of the slot in the trace; -1: there is none */
+    bool full;                        /* that is why, and what is counted */
+    bool nowhere;                     /* there is no trace (yet): not counted */
 };
 
 /* Looks up and counts one call. Any thread. Cost: see tests/bench. */
@@ -81,26 +84,21 @@ void kfit_dispatch_unkeyed(struct kfit_dispatcher *d, enum kfit_reason reason);
 enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit_gemm_call *call, int threads,
                                     uint32_t generic);
 
-/* One call on a GPU, and who gives it memory. */
-struct kfit_cuda_call {
-    void *stream; /* of the current context */
-    uint32_t generic;
-    bool capturing;
-    /* Not NULL: fills in `stream`, before a launch; false: there is none. A call that launches nothing does without. */
-    bool (*find_stream)(struct kfit_cuda_call *);
-    /* For a kernel that needs some: k->workspace_bytes that nothing else uses before this launch has ended, zero if the
-     * kernel leaves it so; NULL: there is none. */
-    void *(*workspace)(const struct kfit_cuda_call *, const struct kfit_kernel *k);
-};
-
-/* The whole of a call on a GPU: lookup, launch, count. args: device pointers in the order of the key's op, nargs of them.
- * NONE: launched, or captured; anything else means that nothing was launched and the original must run. capturing: the
- * stream captures; then nothing is counted here, and *slot says what the caller has to note in the graph (index in the
- * trace; -1: counted as unkeyed). Takes no lock, allocates nothing, makes no CUDA call but the launch and what the call's own functions
- * make. Any thread. */
-enum kfit_reason kfit_dispatch_cuda(struct kfit_dispatcher *d, const union kfit_key *key,
-                                    const void *const args[], struct kfit_cuda_call *call,
-                                    int32_t *slot);
+/* A call on a GPU, in steps. None takes a lock, allocates, or makes a CUDA call but the launch. Any thread. generic: index
+ * from kfit_recorder_generic.
+ *
+ * True: counted, and the original must run, as for most calls: then this is all. False: *decision says what to do, and nothing
+ * is counted yet. */
+bool kfit_dispatch_passes(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic, struct kfit_decision *decision);
+/* The same, but whatever it is, nothing is counted. */
+void kfit_dispatch_decide(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic, struct kfit_decision *decision);
+/* Runs decision->kernel. args: device pointers in the order of the key's op, nargs of them; workspace: kernel->workspace_bytes
+ * that nothing else uses before this launch has ended, zero if the kernel leaves it so. NONE: launched, or captured;
+ * LOAD_FAILED: nothing was launched and the original must run. */
+enum kfit_reason kfit_dispatch_launch(struct kfit_dispatcher *d, const struct kfit_decision *decision, const void *const args[],
+                                      void *workspace, void *stream);
+/* Counts what became of it: decision->reason, which the caller may have changed. */
+void kfit_dispatch_count(struct kfit_dispatcher *d, const struct kfit_decision *decision);
 
 /* Of so much memory of a GPU, what one kernel may need: there are two kinds. */
 static inline size_t kfit_workspace_most(size_t memory)
