@@ -133,6 +133,12 @@ static inline int kfit_size(int64_t n)
 /* Fills in word 0. *strides: row strides in bytes, or'ed. Any reason but NONE: not a key. */
 enum kfit_reason kfit_product_key(struct kfit_product *p, uint64_t *strides);
 
+/* By its bits: where a program has denormals taken for 0, a comparison takes one for ZERO. */
+static inline uint64_t kfit_scalar_class_f32(uint32_t bits)
+{
+    return bits << 1 == 0 ? KFIT_SCALAR_ZERO : bits == 0x3f800000 ? KFIT_SCALAR_ONE : KFIT_SCALAR_OTHER;
+}
+
 /* The rest of it. args: those of the call in the order of the key's op, B before A; the bias may be NULL. */
 static inline enum kfit_reason kfit_product_finish(union kfit_key *key, uint64_t strides, const float *alpha,
                                                    const float *beta, const void *const args[4])
@@ -142,7 +148,7 @@ static inline enum kfit_reason kfit_product_finish(union kfit_key *key, uint64_t
     memcpy(&one, alpha, sizeof one);
     memcpy(&zero, beta, sizeof zero);
     if (__builtin_expect(one != 0x3f800000 || zero, 0)) /* not as nearly all calls have them */
-        scalars = (uint64_t)kfit_scalar_class(*alpha) | (uint64_t)kfit_scalar_class(*beta) << 8;
+        scalars = kfit_scalar_class_f32(one) | kfit_scalar_class_f32(zero) << 8;
     uint64_t bits = strides | (uintptr_t)args[0] | (uintptr_t)args[1] | (uintptr_t)args[2] | (uintptr_t)args[3] | 16;
     uint64_t align = bits & -bits;
     key->words[1] |= scalars | align << 16;

@@ -91,7 +91,7 @@ static inline void kfit_workspace_end(struct kfit_hold hold)
 /* Whether `stream` captures now, and in which capture. One load if nothing does. */
 bool kfit_capture_of(void *stream, uint64_t *id);
 
-/* A hooked call made in a capture, before and after: what kfit_dispatch_cuda said of it. In between it counts as a kernel
+/* A hooked call made in a capture, before and after: what became of it. In between it counts as a kernel
  * of kfit's on its way into a graph, so that whoever switches kfit off, and looks then, either sees it there or
  * was seen by it. */
 uint32_t *kfit_capture_calls(const struct kfit_gpu *gpu);

@@ -87,6 +87,14 @@ static void another_alpha_is_a_key_that_never_runs(void)
               2);
 }
 
+static void a_denormal_beta_is_not_0(void)
+{
+    begin("");
+    publish_one("right", "", plain);
+    CHECK_STR(run(CALLS("gemmex denormal=1"), EXTRA(cache_env)), "0 right 1 0\n");
+    CHECK_INT(kfit_trace_at(trace_of(0), 0)->count[KFIT_REASON_FLAGS], 1);
+}
+
 static void one_call_is_counted_once(void)
 {
     begin("inner_matmul 1\n"); /* cuBLAS calls cuBLASLt from within */
@@ -163,6 +171,7 @@ static const struct kfit_test tests[] = {
     TEST(another_context_is_no_place_to_run),
     TEST(a_pointer_between_elements_is_no_key),
     TEST(another_alpha_is_a_key_that_never_runs),
+    TEST(a_denormal_beta_is_not_0),
     TEST(one_call_is_counted_once),
     TEST(the_operator_pinned_it),
     TEST(modes_bans_and_lists),
