@@ -321,10 +321,13 @@ static const struct kfit_site *resolve(unsigned hook, const void *caller)
 {
     static const struct kfit_blas nothing = {.state = READY};
     static const struct kfit_site missing = {.blas = &nothing},
-                                  missing_wide = {.blas = &nothing, .wide = true};
+                                  missing_wide = {.blas = &nothing, .wide = true},
+                                  missing_cuda = {.blas = NULL}; /* nobody to ask about a handle */
     unsigned naming = naming_of(hook);
     struct kfit_manners manners = kfit_manners_begin();
-    const struct kfit_site *result = namings[naming].bits == 64 ? &missing_wide : &missing;
+    const struct kfit_site *result = naming >= NAMING_cublas      ? &missing_cuda
+                                     : namings[naming].bits == 64 ? &missing_wide
+                                                                  : &missing;
     const void *inside = kfit_site_caller(kfit_site_key(hook, caller));
     struct object from = object_of(inside);
     void *fn = find(names[hook], &from);

@@ -486,6 +486,20 @@ static void play_end(int argc, char **argv)
     raise(!strcmp(argv[0], "term") ? SIGTERM : SIGKILL);
 }
 
+/* Calls cuBLAS, which is not there, with what is no handle. */
+static void play_no_cublas(int argc, char **argv)
+{
+    static char handle[4096], *matrix = handle;
+    const float one = 1, zero = 0;
+    int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int, const void *, void *,
+                int, int, int, int);
+    (void)argc, (void)argv;
+    start_gpu();
+    *(void **)&gemm = dlsym(RTLD_DEFAULT, "cublasGemmEx");
+    IS(gemm != NULL, 1);
+    IS(gemm(handle, 0, 0, 8, 8, 8, &one, matrix, 0, 8, matrix, 0, 8, &zero, matrix, 0, 8, 68, 99), 1); /* not initialized */
+}
+
 /* fork HOW TIMES: a child does, before its parent has touched the GPU; then the parent, and then a child that cannot. */
 static void play_fork(int argc, char **argv)
 {
@@ -511,6 +525,7 @@ static const struct scene scenes[] = {
     {"launches", play_launches}, {"handles", play_handles},   {"reuse", play_reuse},
     {"images", play_images},     {"pointers", play_pointers}, {"threads", play_threads},
     {"gpus", play_gpus},         {"end", play_end},           {"fork", play_fork},         {"contexts", play_contexts},
+    {"no_cublas", play_no_cublas},
     {NULL, NULL},
 };
 

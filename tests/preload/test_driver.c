@@ -208,6 +208,11 @@ static void where_there_is_no_driver_there_is_none(void)
     CHECK_STR(out, "none: no symbol, no symbol, error 34\n");
 }
 
+static void where_there_is_no_cublas_there_is_none(void)
+{
+    run((const char *[]){DRIVER_CALLS, "dlsym", "no_cublas", NULL}, NULL);
+}
+
 /* ---- graphs ---- */
 
 static void each_of_n_replays_counts(void)
@@ -400,6 +405,7 @@ static const struct kfit_test tests[] = {
     TEST(whole_names_of_the_driver_only),
     TEST(a_caller_of_RTLD_NEXT_stays_the_caller),
     TEST(where_there_is_no_driver_there_is_none),
+    TEST(where_there_is_no_cublas_there_is_none),
     TEST(each_of_n_replays_counts),
     TEST(forked_streams_and_a_thread_s_own),
     TEST(graphs_made_by_nodes_copies_children_and_into),
