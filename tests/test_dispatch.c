@@ -253,6 +253,50 @@ static void more_keys_than_room(void)
     kfit_dispatcher_destroy(d);
 }
 
+/* A call in steps is decided and counted as one at once. */
+static void check_steps(struct kfit_dispatcher *at_once, struct kfit_dispatcher *in_steps, const union kfit_key *key)
+{
+    struct kfit_decision x, y, z = {.kernel = NULL};
+    kfit_dispatch_decide(in_steps, key, 7, &y);
+    x = kfit_dispatch(at_once, key);
+    CHECK_INT(y.reason, x.reason);
+    CHECK_INT(y.index, x.index);
+    CHECK_INT(y.full, x.full);
+    CHECK(!y.kernel == !x.kernel && !y.slot == !x.slot && !y.kernel == (y.reason != KFIT_REASON_NONE));
+    CHECK_INT(kfit_dispatch_passes(in_steps, key, 7, &z), x.reason != KFIT_REASON_NONE);
+    if (x.reason == KFIT_REASON_NONE) {
+        CHECK(z.kernel == y.kernel && z.index == y.index);
+        kfit_dispatch_count(in_steps, &z);
+    }
+    CHECK(!y.slot || (y.slot->generic == 7 && !memcmp(y.slot->count, x.slot->count, sizeof x.slot->count)));
+    CHECK(!memcmp(header(at_once)->unkeyed, header(in_steps)->unkeyed, sizeof header(at_once)->unkeyed));
+}
+
+static void in_steps_as_at_once(void)
+{
+    static const int named[] = {4, 8, 12, 16, 20, 24};
+    setup();
+    publish_usual();
+    struct kfit_dispatcher *d[] = {dispatcher(KFIT_MODE_BOTH, NULL), dispatcher(KFIT_MODE_BOTH, NULL)};
+    union kfit_key key, batched = key_of(4);
+    batched.gemm.len = KFIT_GEMM_KEY_BATCHED_BYTES;
+    batched.gemm.batch = 3;
+    batched.gemm.sa = batched.gemm.sb = batched.gemm.sc = 64;
+    for (int round = 0; round < 200; round++) {
+        const enum kfit_control control = round / 10 % 2 ? KFIT_CONTROL_OFF : KFIT_CONTROL_RUN;
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(kfit_trace_set_control(kfit_recorder_path(kfit_dispatcher_recorder(d[i])), control, &err), err);
+        for (unsigned i = 0; i < sizeof named / sizeof *named; i++)
+            check_steps(d[0], d[1], (key = key_of(named[i]), &key));
+        check_steps(d[0], d[1], &batched);
+        for (int i = 0; round >= 100 && i < 150; i++) /* until there is no room */
+            check_steps(d[0], d[1], (key = key_of(1000 + 150 * round + i), &key));
+    }
+    CHECK(header(d[1])->unkeyed[KFIT_REASON_FULL] > 0);
+    kfit_dispatcher_destroy(d[0]);
+    kfit_dispatcher_destroy(d[1]);
+}
+
 static void near_misses_are_named(void)
 {
     setup();
@@ -507,6 +551,7 @@ static const struct kfit_test tests[] = {
     TEST(generation_removed_while_in_use),
     TEST(two_dispatchers_do_not_mix),
     TEST(more_keys_than_room),
+    TEST(in_steps_as_at_once),
     TEST(near_misses_are_named),
     TEST(many_threads),
     TEST(child_counts_in_a_file_of_its_own),

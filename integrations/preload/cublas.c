@@ -42,13 +42,16 @@ static __attribute__((noinline)) enum kfit_reason handle_reason(const struct kfi
                                                                              : KFIT_REASON_NONE;
 }
 
-/* A field that is not as it should be is for the getters to explain. */
+/* A field that is not as it should be is for the getters to explain. Where none is known, byte 0 is read, for nothing. */
 static inline bool handle_is_usual(const struct kfit_site *site, cublas_handle handle)
 {
     const struct kfit_cublas_fields at = site->fields;
-    return handle && at.valid && __atomic_load_n((const char *)field(handle, at.valid), __ATOMIC_RELAXED) &&
-           !(__atomic_load_n((const int *)field(handle, at.pointer_mode), __ATOMIC_RELAXED) |
-             __atomic_load_n((const int *)field(handle, at.math_mode), __ATOMIC_RELAXED));
+    if (__builtin_expect(!handle, 0))
+        return false;
+    const unsigned valid = __atomic_load_n((const unsigned char *)field(handle, at.valid), __ATOMIC_RELAXED);
+    const unsigned modes = __atomic_load_n((const unsigned *)field(handle, at.pointer_mode), __ATOMIC_RELAXED) |
+                           __atomic_load_n((const unsigned *)field(handle, at.math_mode), __ATOMIC_RELAXED);
+    return (valid != 0) & (at.valid != 0) & (modes == 0);
 }
 _Static_assert(KFIT_CUBLAS_POINTERS_ON_HOST == 0 && KFIT_CUBLAS_DEFAULT_MATH == 0, "handle_is_usual");
 
@@ -177,7 +180,7 @@ bool kfit_call_far(struct kfit_gpu *gpu, const struct kfit_site *site, const uni
 struct call {
     const float *alpha, *beta;
     const void *args[4]; /* in the order of the key's op */
-    int compute, algo;
+    uint64_t how; /* compute type and algorithm: one word, as they are compared */
     struct kfit_product product;
 };
 
@@ -198,7 +201,7 @@ KFIT_HOT static __attribute__((noinline)) bool served(const struct kfit_site *si
         return false;
     if (__builtin_expect(!handle_is_usual(site, handle), 0) && (reason = handle_reason(site, handle)))
         return passed_on(gpu, reason);
-    if (c->compute != KFIT_CUBLAS_COMPUTE_F32 || c->algo != KFIT_CUBLAS_ALGO_TENSOR || !c->alpha || !c->beta)
+    if (c->how != kfit_two_sizes(KFIT_CUBLAS_COMPUTE_F32, KFIT_CUBLAS_ALGO_TENSOR) || !c->alpha || !c->beta)
         return passed_on(gpu, KFIT_REASON_FLAGS);
     if ((reason = product_key(&c->product, &strides)) ||
         (reason = kfit_product_finish(&c->product.key, strides, c->alpha, c->beta, c->args)))
@@ -219,8 +222,7 @@ say(struct call *said, cublas_op ta, cublas_op tb, int m, int n, int k, const vo
     said->args[1] = a;
     said->args[2] = c;
     said->args[3] = NULL;
-    said->compute = compute;
-    said->algo = algo;
+    said->how = kfit_two_sizes(compute, algo);
     p->ta = ta;
     p->tb = tb;
     p->type_a = type_a;
