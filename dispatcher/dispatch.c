@@ -154,16 +154,17 @@ static inline void note_generic(struct kfit_dispatcher *d, const struct kfit_see
         __atomic_store_n(&d->slots[e->slot].generic, generic, __ATOMIC_RELAXED);
 }
 
-static inline struct kfit_decision decided(struct kfit_dispatcher *d, const struct kfit_seen *e)
+/* Field by field: a struct that is made and then copied is read in larger parts than it was written, for which the CPU waits. */
+static inline void decided(struct kfit_dispatcher *d, const struct kfit_seen *e, struct kfit_decision *x)
 {
-    if (!e)
-        return (struct kfit_decision){.reason = KFIT_REASON_OFF, .index = NO_SLOT, .nowhere = true};
-    const enum kfit_reason reason = is_off(d) ? KFIT_REASON_OFF : (enum kfit_reason)e->reason;
-    return (struct kfit_decision){.kernel = reason ? NULL : e->kernel,
-                                  .slot = e->slot == NO_SLOT ? NULL : &d->slots[e->slot],
-                                  .reason = reason,
-                                  .index = e->slot,
-                                  .full = e->full};
+    const bool nowhere = !e;
+    const enum kfit_reason reason = nowhere || is_off(d) ? KFIT_REASON_OFF : (enum kfit_reason)e->reason;
+    x->kernel = reason ? NULL : e->kernel;
+    x->reason = reason;
+    x->index = nowhere ? NO_SLOT : e->slot;
+    x->slot = x->index == NO_SLOT ? NULL : &d->slots[x->index];
+    x->full = !nowhere && e->full;
+    x->nowhere = nowhere;
 }
 
 struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_key *key)
@@ -171,8 +172,10 @@ struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_k
     struct kfit_seen spare;
     struct kfit_book *b = NULL;
     const struct kfit_seen *e = find(d, key, &spare, &b);
-    const struct kfit_decision x = decided(d, e);
-    kfit_dispatch_count(d, &x);
+    struct kfit_decision x;
+    decided(d, e, &x);
+    if (e)
+        count(d, e, x.reason);
     return x;
 }
 
@@ -216,14 +219,20 @@ enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit
     return (enum kfit_reason)reason;
 }
 
-void kfit_dispatch_decide(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic, struct kfit_decision *decision)
+static inline void decide_known(struct kfit_dispatcher *d, const struct kfit_seen *e, uint32_t generic,
+                                struct kfit_decision *decision)
+{
+    decided(d, e, decision);
+    if (e)
+        note_generic(d, e, generic);
+}
+
+void kfit_dispatch_decide(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic,
+                          struct kfit_decision *decision)
 {
     struct kfit_seen spare;
     struct kfit_book *b = NULL;
-    const struct kfit_seen *e = find(d, key, &spare, &b);
-    *decision = decided(d, e);
-    if (e)
-        note_generic(d, e, generic);
+    decide_known(d, find(d, key, &spare, &b), generic, decision);
 }
 
 void kfit_dispatch_count(struct kfit_dispatcher *d, const struct kfit_decision *x)
@@ -234,14 +243,26 @@ void kfit_dispatch_count(struct kfit_dispatcher *d, const struct kfit_decision *
         __atomic_fetch_add(&d->header->unkeyed[x->full ? KFIT_REASON_FULL : x->reason], 1, __ATOMIC_RELAXED);
 }
 
-__attribute__((hot, noinline)) static bool passes_far(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic,
-                                                      struct kfit_decision *decision)
+static inline bool counted(struct kfit_dispatcher *d, const struct kfit_decision *decision)
 {
-    kfit_dispatch_decide(d, key, generic, decision);
     if (decision->reason == KFIT_REASON_NONE)
         return false;
     kfit_dispatch_count(d, decision);
     return true;
+}
+
+__attribute__((noinline)) static bool passes_far(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic,
+                                                 struct kfit_decision *decision)
+{
+    kfit_dispatch_decide(d, key, generic, decision);
+    return counted(d, decision);
+}
+
+__attribute__((hot, noinline)) static bool passes_known(struct kfit_dispatcher *d, const struct kfit_seen *e, uint32_t generic,
+                                                        struct kfit_decision *decision)
+{
+    decide_known(d, e, generic, decision);
+    return counted(d, decision);
 }
 
 /* All that the call takes which is one of many: of a key of the usual length, that stands where its hash says. */
@@ -253,12 +274,13 @@ __attribute__((hot)) bool kfit_dispatch_passes(struct kfit_dispatcher *d, const 
     const uint64_t hash = seen_hash_usual(key);
     const struct kfit_seen *e = &kfit_book(d)->seen[seen_place(hash)];
     if (__builtin_expect(__atomic_load_n(&e->hash, __ATOMIC_RELAXED) != hash || !ready(e) || e->len != KFIT_GEMM_KEY_BYTES ||
-                             !kfit_usual_key_equal(&e->key, key) || !e->reason || e->slot == NO_SLOT ||
-                             __atomic_load_n(&d->header->control, __ATOMIC_RELAXED) != KFIT_CONTROL_RUN, 0))
+                             !kfit_usual_key_equal(&e->key, key), 0))
         return passes_far(d, key, generic, decision);
     struct kfit_trace_slot *s = &d->slots[e->slot];
-    if (__builtin_expect(__atomic_load_n(&s->generic, __ATOMIC_RELAXED) != generic, 0))
-        return passes_far(d, key, generic, decision);
+    if (__builtin_expect(!e->reason || e->slot == NO_SLOT ||
+                             __atomic_load_n(&d->header->control, __ATOMIC_RELAXED) != KFIT_CONTROL_RUN ||
+                             __atomic_load_n(&s->generic, __ATOMIC_RELAXED) != generic, 0))
+        return passes_known(d, e, generic, decision);
     kfit_slot_count(s, e->reason);
     return true;
 }

@@ -48,7 +48,7 @@ static void gemm(void)
 /* The double refuses it at once, because one attribute more than PyTorch's is set, to what it is anyway. */
 static void matmul(void)
 {
-    cublasLtMatmul(NULL, desc, &one, a, layout[0], b, layout[1], &zero, c, layout[2], c, layout[2], NULL,
+    cublasLtMatmul(handle, desc, &one, a, layout[0], b, layout[1], &zero, c, layout[2], c, layout[2], NULL,
                    NULL, 0, stream);
 }
 
