@@ -20,7 +20,8 @@ static inline uint64_t seen_hash_usual(const union kfit_key *key)
 
 static inline uint64_t seen_hash(const union kfit_key *key)
 {
-    return __builtin_expect(key->h.len == KFIT_GEMM_KEY_BYTES, 1) ? seen_hash_usual(key) : kfit_key_hash(key) | 1;
+    return __builtin_expect(key->h.len == KFIT_GEMM_KEY_BYTES, 1) ? seen_hash_usual(key)
+                                                                  : kfit_key_hash(key) | 1;
 }
 
 static inline uint32_t seen_place(uint64_t hash)
@@ -83,9 +84,9 @@ static const struct kfit_seen *decide_only(struct kfit_dispatcher *d, struct kfi
 /* Everything but a key that stands where its hash says. NULL: this process has no trace (yet),
  * do not count. */
 __attribute__((cold)) static const struct kfit_seen *find_far(struct kfit_dispatcher *d,
-                                                                  const union kfit_key *key, uint64_t hash,
-                                                                  struct kfit_seen *spare,
-                                                                  struct kfit_book **book)
+                                                              const union kfit_key *key, uint64_t hash,
+                                                              struct kfit_seen *spare,
+                                                              struct kfit_book **book)
 {
     if (!kfit_born(d) && !kfit_reborn(d))
         return NULL;
@@ -251,42 +252,44 @@ static inline bool counted(struct kfit_dispatcher *d, const struct kfit_decision
     return true;
 }
 
-__attribute__((noinline)) static bool passes_far(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic,
-                                                 struct kfit_decision *decision)
+__attribute__((noinline)) static bool passes_far(struct kfit_dispatcher *d, const union kfit_key *key,
+                                                 uint32_t generic, struct kfit_decision *decision)
 {
     kfit_dispatch_decide(d, key, generic, decision);
     return counted(d, decision);
 }
 
-__attribute__((hot, noinline)) static bool passes_known(struct kfit_dispatcher *d, const struct kfit_seen *e, uint32_t generic,
-                                                        struct kfit_decision *decision)
+__attribute__((hot, noinline)) static bool passes_known(struct kfit_dispatcher *d, const struct kfit_seen *e,
+                                                        uint32_t generic, struct kfit_decision *decision)
 {
     decide_known(d, e, generic, decision);
     return counted(d, decision);
 }
 
 /* All that the call takes which is one of many: of a key of the usual length, that stands where its hash says. */
-__attribute__((hot)) bool kfit_dispatch_passes(struct kfit_dispatcher *d, const union kfit_key *key, uint32_t generic,
-                                               struct kfit_decision *decision)
+__attribute__((hot)) bool kfit_dispatch_passes(struct kfit_dispatcher *d, const union kfit_key *key,
+                                               uint32_t generic, struct kfit_decision *decision)
 {
     if (__builtin_expect(key->h.len != KFIT_GEMM_KEY_BYTES || !kfit_born(d), 0))
         return passes_far(d, key, generic, decision);
     const uint64_t hash = seen_hash_usual(key);
     const struct kfit_seen *e = &kfit_book(d)->seen[seen_place(hash)];
-    if (__builtin_expect(__atomic_load_n(&e->hash, __ATOMIC_RELAXED) != hash || !ready(e) || e->len != KFIT_GEMM_KEY_BYTES ||
-                             !kfit_usual_key_equal(&e->key, key), 0))
+    if (__builtin_expect(__atomic_load_n(&e->hash, __ATOMIC_RELAXED) != hash || !ready(e) ||
+                             e->len != KFIT_GEMM_KEY_BYTES || !kfit_usual_key_equal(&e->key, key),
+                         0))
         return passes_far(d, key, generic, decision);
     struct kfit_trace_slot *s = &d->slots[e->slot];
     if (__builtin_expect(!e->reason || e->slot == NO_SLOT ||
                              __atomic_load_n(&d->header->control, __ATOMIC_RELAXED) != KFIT_CONTROL_RUN ||
-                             __atomic_load_n(&s->generic, __ATOMIC_RELAXED) != generic, 0))
+                             __atomic_load_n(&s->generic, __ATOMIC_RELAXED) != generic,
+                         0))
         return passes_known(d, e, generic, decision);
     kfit_slot_count(s, e->reason);
     return true;
 }
 
-enum kfit_reason kfit_dispatch_launch(struct kfit_dispatcher *d, const struct kfit_decision *decision, const void *const args[],
-                                      void *workspace, void *stream)
+enum kfit_reason kfit_dispatch_launch(struct kfit_dispatcher *d, const struct kfit_decision *decision,
+                                      const void *const args[], void *workspace, void *stream)
 {
     return d->device->launch(decision->kernel, (void *const *)(uintptr_t)args, workspace, stream) == KFIT_OK
                ? KFIT_REASON_NONE
