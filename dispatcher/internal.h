@@ -231,6 +231,12 @@ struct kfit_visit {
 struct kfit_visit kfit_visit_begin(void);
 void kfit_visit_end(struct kfit_visit v);
 
+/* ---- fork.c ---- */
+
+/* Around whatever loads libraries: no child of fork() has them half loaded. */
+void kfit_load_begin(void);
+void kfit_load_end(void);
+
 /* Whether this process may follow; says so if it was asked to and may not. */
 bool kfit_follow_allowed(const struct kfit_dispatcher_params *params);
 /* control is not RUN: handles what it asks for, tells whether the original shall run. */

@@ -90,7 +90,9 @@ static bool load(struct kfit_dispatcher *d, struct kfit_book *b, const char *hos
     struct kfit_error err = {0};
     enum kfit_reason reason;
     bool is_held = false;
+    kfit_load_begin();
     enum kfit_status s = kfit_table_load(&b->table, &b->info, p, host_bans, d->device, &reason, &err);
+    kfit_load_end();
     if (s != KFIT_OK && p->generation) {
         set_state(d, b, reason, "records only: pinned to generation %.64s: %.150s", p->generation, err.text);
         return false;
