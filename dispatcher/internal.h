@@ -231,17 +231,17 @@ struct kfit_visit {
 struct kfit_visit kfit_visit_begin(void);
 void kfit_visit_end(struct kfit_visit v);
 
-/* ---- fork.c ---- */
-
-/* Around whatever loads libraries: no child of fork() has them half loaded. */
-void kfit_load_begin(void);
-void kfit_load_end(void);
-
 /* Whether this process may follow; says so if it was asked to and may not. */
 bool kfit_follow_allowed(const struct kfit_dispatcher_params *params);
 /* control is not RUN: handles what it asks for, tells whether the original shall run. */
 bool kfit_attend(struct kfit_dispatcher *d, uint32_t control);
 /* Whether <cache_dir>/off is there; text receives its first line. A file we may not read counts. */
 bool kfit_switched_off(const char *cache_dir, char *text, size_t size);
+
+/* ---- fork.c ---- */
+
+/* Around whatever loads libraries: no child of fork() has them half loaded. */
+void kfit_load_begin(void);
+void kfit_load_end(void);
 
 #endif
