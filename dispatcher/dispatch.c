@@ -141,12 +141,17 @@ static inline bool is_off(struct kfit_dispatcher *d)
     return __builtin_expect(control != KFIT_CONTROL_RUN, 0) && kfit_attend(d, control);
 }
 
-static inline void count(struct kfit_dispatcher *d, const struct kfit_seen *e, unsigned reason)
+static inline struct kfit_trace_slot *slot_of(const struct kfit_dispatcher *d, const struct kfit_seen *e)
 {
-    if (__builtin_expect(e->slot != NO_SLOT, 1))
-        kfit_slot_count(&d->slots[e->slot], reason);
+    return __builtin_expect(e->slot != NO_SLOT, 1) ? &d->slots[e->slot] : NULL;
+}
+
+static inline void count(struct kfit_dispatcher *d, struct kfit_trace_slot *slot, bool full, unsigned reason)
+{
+    if (__builtin_expect(slot != NULL, 1))
+        kfit_slot_count(slot, reason);
     else
-        __atomic_fetch_add(&d->header->unkeyed[e->full ? KFIT_REASON_FULL : reason], 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&d->header->unkeyed[full ? KFIT_REASON_FULL : reason], 1, __ATOMIC_RELAXED);
 }
 
 static inline void note_generic(struct kfit_dispatcher *d, const struct kfit_seen *e, uint32_t generic)
@@ -163,7 +168,7 @@ static inline void decided(struct kfit_dispatcher *d, const struct kfit_seen *e,
     x->kernel = reason ? NULL : e->kernel;
     x->reason = reason;
     x->index = nowhere ? NO_SLOT : e->slot;
-    x->slot = x->index == NO_SLOT ? NULL : &d->slots[x->index];
+    x->slot = nowhere ? NULL : slot_of(d, e);
     x->full = !nowhere && e->full;
     x->nowhere = nowhere;
 }
@@ -176,7 +181,7 @@ struct kfit_decision kfit_dispatch(struct kfit_dispatcher *d, const union kfit_k
     struct kfit_decision x;
     decided(d, e, &x);
     if (e)
-        count(d, e, x.reason);
+        count(d, x.slot, x.full, x.reason);
     return x;
 }
 
@@ -211,7 +216,7 @@ enum kfit_reason kfit_dispatch_gemm(struct kfit_dispatcher *d, const struct kfit
             reason = KFIT_REASON_WORKSPACE;
     }
     note_generic(d, e, generic);
-    count(d, e, reason);
+    count(d, slot_of(d, e), e->full, reason);
     if (reason == KFIT_REASON_NONE) {
         d->device->launch(e->kernel, (void *const *)args, workspace, NULL);
         if (workspace)
@@ -238,10 +243,8 @@ void kfit_dispatch_decide(struct kfit_dispatcher *d, const union kfit_key *key, 
 
 void kfit_dispatch_count(struct kfit_dispatcher *d, const struct kfit_decision *x)
 {
-    if (x->slot)
-        kfit_slot_count(x->slot, x->reason);
-    else if (!x->nowhere)
-        __atomic_fetch_add(&d->header->unkeyed[x->full ? KFIT_REASON_FULL : x->reason], 1, __ATOMIC_RELAXED);
+    if (!x->nowhere)
+        count(d, x->slot, x->full, x->reason);
 }
 
 static inline bool counted(struct kfit_dispatcher *d, const struct kfit_decision *decision)
